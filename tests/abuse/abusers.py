@@ -1,9 +1,10 @@
-"""Those who do the server harm, each in a process of its own that is nicer than all others:
+"""Hostile clients, each in its own process with a lower priority than all other processes:
 
     python abusers.py NAME SIZE PORTS
 
-PORTS is JSON. It says `ready` when its crowd is there, goes on until its standard input ends, and
-then tells in JSON what it met with. `SIZE` is how many of whatever it is.
+PORTS is JSON. The process prints `ready` when its clients are connected, continues until its
+standard input ends, and then prints its counts as JSON. `SIZE` is the number of clients, commands
+or bytes.
 """
 
 import contextlib
@@ -27,20 +28,20 @@ from crowd import (
     PROTOCOLS,
     connect,
     crowd,
-    heard_until_end,
     in_rounds,
+    input_closed,
     is_open,
+    read_until_closed,
     reset,
-    told_to_stop,
 )
 
 Ports = dict[str, int]
-#: An abuser sets itself up, yields, does harm until it is told to stop, and yields what it met.
+#: An abuser connects, yields, runs until its input ends, and yields its counts.
 Abuser = Callable[[Ports, int], Iterator[dict[str, int] | None]]
-#: The first bytes of a TLS connection, and what browsers say.
+#: The first bytes of a TLS connection, and a request of a browser.
 CLIENT_HELLO = bytes.fromhex("16030100a5010000a10303") + bytes(range(256))[:155]
 HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: Mozilla/5.0\r\n\r\n"
-#: What costs the most.
+#: The most expensive requests.
 PAGES = ("/", "/queues", "/jobs?q=nothing+has+these+words", "/retries", "/failures", "/busy")
 POST = (
     b'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\nPUSH {"jid":"from-a-page"}\n'
@@ -48,42 +49,42 @@ POST = (
 
 
 def slow_senders(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """A command is begun, and goes on by a byte now and then."""
-    people = crowd(ports, size)
-    for protocol, connection in people:
+    """Start a command, and send one further byte now and then."""
+    clients = crowd(ports, size)
+    for protocol, connection in clients:
         connection.sendall(commands.BEGUN[protocol])
     yield None
     cut = 0
     for number in in_rounds(0.002):
-        # Each sends a byte about every four seconds, whatever the size of the crowd.
+        # Each client sends a byte about every four seconds, for any number of clients.
         for at in range(number * size // 2000, (number + 1) * size // 2000):
             try:
-                people[at % size][1].send(b"x")
+                clients[at % size][1].send(b"x")
             except OSError:
                 cut += 1
-    yield {"open": sum(is_open(connection) for _, connection in people), "cut": cut}
+    yield {"open": sum(is_open(connection) for _, connection in clients), "cut": cut}
 
 
 def never_readers(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Ask for much, and read nothing."""
-    people = crowd(ports, size, receive_buffer=4096)
-    for _, connection in people:
+    """Send requests with large replies, and never read."""
+    clients = crowd(ports, size, receive_buffer=4096)
+    for _, connection in clients:
         connection.setblocking(False)
     yield None
     asked = 0
     for _ in in_rounds(0.05):
-        for protocol, connection in people:
+        for protocol, connection in clients:
             with contextlib.suppress(OSError):
                 asked += connection.send(commands.MUCH[protocol] * 200)
     yield {"bytes_asked": asked}
 
 
 def connects(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Connect and go, one after the other, in different ways; so many in all."""
+    """Connect and disconnect `size` times, in different ways."""
     yield None
     made: Counter[str] = Counter()
     for number in range(size):
-        if number % 100 == 0 and told_to_stop():
+        if number % 100 == 0 and input_closed():
             break
         connection = socket.create_connection((HOST, ports[PROTOCOLS[number % 5]]), 30)
         if number % 3 == 0:
@@ -94,36 +95,36 @@ def connects(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
             connection.sendall(b"x")
             connection.close()
         made["connected"] += 1
-    while not told_to_stop(0.1):
+    while not input_closed(0.1):
         pass
     yield dict(made)
 
 
 def stampede(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """All at once, and all stay: more than there may be."""
-    people = []
+    """Open more connections at once than permitted, and keep all of them."""
+    clients = []
     for number in range(size):
         connection = socket.socket()
         connection.setblocking(False)
         connection.connect_ex((HOST, ports[PROTOCOLS[1 + number % 4]]))
-        people.append(connection)
+        clients.append(connection)
         if number % 500 == 499:
-            time.sleep(0.02)  # or the kernel's queue of new connections is what is tested
+            time.sleep(0.02)  # otherwise the test measures the kernel's queue of new connections
     yield None
-    while not told_to_stop(0.1):
+    while not input_closed(0.1):
         pass
-    opened = [connection for connection in people if is_open(connection)]
+    opened = [connection for connection in clients if is_open(connection)]
     yield {"open": len(opened), "refused": size - len(opened)}
 
 
 def pipeliners(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """So many commands in one packet, over each protocol, again and again."""
-    people = [(protocol, connect(ports, protocol)) for protocol in PROTOCOLS]
+    """Send `size` commands in one packet, over each protocol, repeatedly."""
+    clients = [(protocol, connect(ports, protocol)) for protocol in PROTOCOLS]
     yield None
     answered: Counter[str] = Counter()
     for number in in_rounds(0.05):
-        protocol, connection = people[number % len(people)]
-        first = number // len(people) * size
+        protocol, connection = clients[number % len(clients)]
+        first = number // len(clients) * size
         packet = b"".join(commands.push(protocol, first + n) for n in range(size))
         connection.setblocking(False)
         answered[protocol] += _exchange(protocol, connection, packet, size)
@@ -131,11 +132,11 @@ def pipeliners(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
 
 
 def _exchange(protocol: str, connection: socket.socket, packet: bytes, count: int) -> int:
-    """Send all of it and read as many replies, both as fast as it goes."""
-    unsent, heard = memoryview(packet), 0.0
+    """Send the packet and read the replies, both at full speed."""
+    unsent, received = memoryview(packet), 0.0
     deadline = time.monotonic() + 60
-    while heard + 0.001 < count:
-        assert time.monotonic() < deadline, f"{protocol}: only {heard} replies"
+    while received + 0.001 < count:
+        assert time.monotonic() < deadline, f"{protocol}: only {received} replies"
         with contextlib.suppress(BlockingIOError):
             if unsent:
                 unsent = unsent[connection.send(unsent) :]
@@ -145,13 +146,13 @@ def _exchange(protocol: str, connection: socket.socket, packet: bytes, count: in
             time.sleep(0.001)
             continue
         if not piece:
-            raise ConnectionError(f"{protocol}: closed after {heard} replies")
-        heard += commands.replies(protocol, piece)
-    return round(heard)
+            raise ConnectionError(f"{protocol}: closed after {received} replies")
+        received += commands.replies(protocol, piece)
+    return round(received)
 
 
 def large_payloads(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Pushes as large as they may be (`size` is max_line), and one byte larger."""
+    """Pushes of the maximum size (`size` is max_line), and one byte larger."""
     yield None
     met: Counter[str] = Counter()
     for number in in_rounds(0.2):
@@ -159,40 +160,40 @@ def large_payloads(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
         more = number // len(PROTOCOLS) % 2
         payload = b"x" * (commands.largest(protocol, size) + more)
         connection = connect(ports, protocol)
-        heard = b""
+        received = b""
         with contextlib.suppress(ConnectionError):
             connection.sendall(commands.push(protocol, 10_000_000 + number, payload))
-            heard = connection.recv(1000)
-        refused = not heard.startswith((b"+OK", b"OK ", b"ADDED", b"$14"))
-        assert refused == bool(more), f"{protocol}, {more} more: {heard!r}"
+            received = connection.recv(1000)
+        refused = not received.startswith((b"+OK", b"OK ", b"ADDED", b"$14"))
+        assert refused == bool(more), f"{protocol}, {more} more: {received!r}"
         met[f"{protocol} {'refused' if refused else 'taken'}"] += 1
         connection.close()
     yield dict(met)
 
 
 def unfinished(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Each begins a command of 16 MiB and sends all of it but the end."""
-    people = [connect(ports, "goqueue") for _ in range(size)]
+    """Each client starts a command of 16 MiB and sends all of it except the end."""
+    clients = [connect(ports, "goqueue") for _ in range(size)]
     yield None
     payload = b"x" * ((16 << 20) - 1)
-    heard: Counter[str] = Counter()
-    for connection in people:
+    received: Counter[str] = Counter()
+    for connection in clients:
         try:
             connection.sendall(commands.BEGUN["goqueue"] + payload)
         except OSError:
-            heard["cut while sending"] += 1
-    while not told_to_stop(0.1):
+            received["cut while sending"] += 1
+    while not input_closed(0.1):
         pass
-    for connection in people:
+    for connection in clients:
         if is_open(connection):
-            heard["open"] += 1
+            received["open"] += 1
         else:
-            heard["cut"] += 1
-    yield dict(heard)
+            received["cut"] += 1
+    yield dict(received)
 
 
 def noise(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """TLS, HTTP, rubbish, half-closed connections and resets, on every port."""
+    """TLS, HTTP, random bytes, half-closed connections and resets, on every port."""
     yield None
     closed = 0
     for number in in_rounds(0.001):
@@ -201,21 +202,21 @@ def noise(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
             connection.sendall((CLIENT_HELLO, HTTP, POST, os.urandom(300))[number // 5 % 4])
             if number % 3 == 0:
                 connection.shutdown(socket.SHUT_WR)
-                closed += heard_until_end(connection, 0.5) is not None
+                closed += read_until_closed(connection, 0.5) is not None
             elif number % 3 == 1:
                 reset(connection)
         connection.close()
         if number >= size:
             break
-    while not told_to_stop(0.1):
+    while not input_closed(0.1):
         pass
     yield {"closed": closed}
 
 
 def waiters(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """So many wait for the same queue, and jobs come to it one by one."""
-    people = [connect(ports, "goqueue") for _ in range(size)]
-    for connection in people:
+    """`size` clients wait for the same queue, and jobs are pushed to it one by one."""
+    clients = [connect(ports, "goqueue") for _ in range(size)]
+    for connection in clients:
         connection.sendall(b"RESERVE\0wanted\0" + bytes(4))
     producer = connect(ports, "goqueue")
     yield None
@@ -226,10 +227,10 @@ def waiters(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
         producer.sendall(commands.push("goqueue", 0, b"x", "wanted"))
         producer.recv(100)
         pushed += 1
-    while not told_to_stop(0.1):
+    while not input_closed(0.1):
         pass
     served = 0
-    for connection in people:
+    for connection in clients:
         connection.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             served += connection.recv(1000).count(b"RESERVED\0")
@@ -237,7 +238,7 @@ def waiters(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
 
 
 def many_queues(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Each push goes to a queue of its own, and each lease asks for one that nobody knows."""
+    """Each push uses a new queue, and each lease requests an unknown one."""
     producer, worker = connect(ports, "faktory"), connect(ports, "masenko")
     yield None
     made = asked = 0
@@ -253,13 +254,13 @@ def many_queues(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
         wanted = json.dumps({"queues": [f"no-{name}" for name in names], "timeout": "1ms"})
         worker.sendall(f"FETCH {wanted}\n".encode())
         asked += worker.recv(100).count(b"EMPTY") * 10
-    while not told_to_stop(0.1):
+    while not input_closed(0.1):
         pass
     yield {"made": made, "asked": asked}
 
 
 def tags(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Jobs with so many tags each, all different."""
+    """Jobs with `size` different tags each."""
     connection = connect(ports, "qless")
     yield None
     put = 0
@@ -275,35 +276,37 @@ def tags(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
 
 
 def slow_browsers(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """Requests that go on by a byte now and then; among them one that is sent as it should be."""
-    assert _page(ports, "/static/base.css") == 200  # the first caller waits for the pages to begin
-    people = [socket.create_connection((HOST, ports["web"]), 30) for _ in range(size)]
-    for connection in people:
+    """Requests that send a byte now and then, and between them one normal request."""
+    assert (
+        _page(ports, "/static/base.css") == 200
+    )  # the first request waits for the start of the web process
+    clients = [socket.create_connection((HOST, ports["web"]), 30) for _ in range(size)]
+    for connection in clients:
         with contextlib.suppress(OSError):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
     yield None
     for number in in_rounds(0.002):
         for at in range(number * size // 2000, (number + 1) * size // 2000):
             with contextlib.suppress(OSError):
-                people[at % size].send(b"x")
+                clients[at % size].send(b"x")
     status = _page(ports, "/static/base.css")
-    yield {"open": sum(is_open(each) for each in people), "served": int(status == 200)}
+    yield {"open": sum(is_open(each) for each in clients), "served": int(status == 200)}
 
 
 def browsers(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
-    """So many pages at a time, without a pause."""
+    """Request `size` pages concurrently without a pause."""
     _page(ports, "/")
     yield None
     met: Counter[str] = Counter()
     with ThreadPoolExecutor(size) as pool:
-        while not told_to_stop():
+        while not input_closed():
             for status in pool.map(lambda path: _page(ports, path), PAGES * size):
                 met[str(status)] += 1
     yield dict(met)
 
 
 def _page(ports: Ports, path: str) -> int:
-    """How it is answered."""
+    """The status of the response."""
     caller = http.client.HTTPConnection(HOST, ports["web"], timeout=30)
     with contextlib.closing(caller):
         caller.request("GET", path)

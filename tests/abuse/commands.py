@@ -1,11 +1,13 @@
-"""Commands of each protocol as abusers use them: begun and never ended, in masses, too large."""
+"""Commands of each protocol as hostile clients use them: unfinished, in large numbers, too
+large.
+"""
 
 import json
 import struct
 import uuid
 from typing import Final
 
-#: What begins a command that needs much more to be one.
+#: The start of a command that is far from complete.
 BEGUN: Final = {
     "faktory": b'PUSH {"jid":"abuse-begun","jobtype":"x","args":["',
     "workq": b"add 61a444a0-6128-41c0-8078-cc757d3bd2d8 begun 60000 60000 1048576\r\n",
@@ -13,7 +15,7 @@ BEGUN: Final = {
     "goqueue": b"ADD\0begun\0" + struct.pack("<III", 1, 60, 16 << 20),
     "qless": b"*3\r\n$4\r\nHSET\r\n$5\r\nbegun\r\n$60000000\r\n",
 }
-#: What asks for much more than it says.
+#: Short requests with large replies.
 MUCH: Final = {
     "faktory": b"INFO\r\n",
     "workq": b"inspect queues 0 1000\r\n",
@@ -29,7 +31,7 @@ def qless(*words: object) -> bytes:
 
 
 def push(protocol: str, number: int, payload: bytes = b"", queue: str = "abuse") -> bytes:
-    """A push of a payload of so many `x`, or whatever bytes the protocol takes."""
+    """A push with this payload, in the form of the protocol."""
     if protocol == "faktory":
         unit = {"jid": f"abuse-{number:08}", "jobtype": "x", "queue": queue, "args": []}
         line = json.dumps(unit, separators=(",", ":")).encode()
@@ -46,19 +48,19 @@ def push(protocol: str, number: int, payload: bytes = b"", queue: str = "abuse")
     return qless("QLESS.PUT", 1, queue, f"abuse-{number:08}", "x", data, 1352375200, 0)
 
 
-#: How many line feeds there are in the reply to a push; Go Job Queue's has a length instead.
+#: Number of line feeds in the reply to a push; Go Job Queue's reply has a length instead.
 LINE_FEEDS: Final = {"faktory": 1, "workq": 1, "masenko": 1, "qless": 2}
 ADDED: Final = 14
 
 
-def replies(protocol: str, heard: bytes) -> float:
-    """How many replies to pushes that is; pieces of them count as fractions."""
+def replies(protocol: str, received: bytes) -> float:
+    """The number of replies to pushes; partial replies count as fractions."""
     if protocol == "goqueue":
-        return len(heard) / ADDED
-    return heard.count(b"\n") / LINE_FEEDS[protocol]
+        return len(received) / ADDED
+    return received.count(b"\n") / LINE_FEEDS[protocol]
 
 
-#: The longest payload of a push that is taken, as `push` writes it.
+#: The longest payload that the server accepts in a push, as written by `push`.
 LIMITS: Final = {
     "workq": 1 << 20,
     "masenko": 65_535 - 2,  # the payload is JSON, and its quotes count
@@ -67,11 +69,11 @@ LIMITS: Final = {
 
 
 def largest(protocol: str, max_line: int) -> int:
-    """How many bytes of payload make a push as large as may be."""
+    """The payload size of the largest accepted push."""
     if protocol in LIMITS:
         return min(LIMITS[protocol], max_line)
     if protocol == "faktory":
         return max_line - len(push("faktory", 0)) + 1  # the limit is without the LF
-    # Of a request all words count; the quotes are data.
+    # All arguments of a request count; the quotes are data.
     words = len("QLESS.PUT") + 1 + len("abuse") + len("abuse-00000000") + 1 + 2 + 10 + 1
     return max_line - words

@@ -1,12 +1,12 @@
-"""The well-behaved client: pushes, leases and completes one job after the other, at a modest rate.
+"""The control client: pushes, leases and completes one job after the other, at a moderate rate.
 
-A process of its own, so that nothing but the server can hold it up:
+It is a separate process, so that only the server can delay it:
 
     python control.py PORT [CYCLES_A_SECOND]
 
-It goes on until its standard input ends. Then it writes what it measured: a line for each command,
-when it was sent (on the monotonic clock, which all processes share) and how long the reply took. A
-reply that is not the right one ends it with an error.
+It continues until its standard input ends. Then it prints its measurements: a line for each command
+with the send time (on the monotonic clock, which all processes share) and the latency. It fails on
+an unexpected reply.
 """
 
 import select
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from raw_faktory import RawFaktory
 
 QUEUE = "control"
-#: The first commands are those of a process that has just begun, and are not counted.
+#: The first commands include the start-up of this process, and are not counted.
 WARM_UP = 10
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     print("ready", flush=True)
     due = time.monotonic()
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-        # After a stall the cycles that were missed are not made up for: the rate stays modest.
+        # After a stall the missed cycles are skipped: the rate stays moderate.
         due = max(due + every, time.monotonic())
         control.cycle()
     sys.stdout.writelines(f"{sent:.6f} {took:.6f}\n" for sent, took in control.samples)

@@ -1,4 +1,4 @@
-"""What all abusers need: many sockets in one thread, and the first words of each protocol."""
+"""Common parts of hostile clients: sockets in one thread, and the greeting of each protocol."""
 
 import contextlib
 import select
@@ -14,13 +14,13 @@ HELLO = b'HELLO {"v":2}\r\n'
 GREETING = b'+HI {"v":2}\r\n'
 
 
-def told_to_stop(timeout: float = 0.0) -> bool:
-    """Whoever started this process closes its input when it has seen enough."""
+def input_closed(timeout: float = 0.0) -> bool:
+    """The parent process closes the input of this process to stop it."""
     return bool(select.select([sys.stdin], [], [], timeout)[0])
 
 
 def connect(ports: dict[str, int], protocol: str, *, receive_buffer: int = 0) -> socket.socket:
-    """A connection that may send commands; for Faktory it has said HELLO."""
+    """A connection that can send commands; for Faktory the HELLO was sent."""
     connection = socket.socket()
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -30,18 +30,18 @@ def connect(ports: dict[str, int], protocol: str, *, receive_buffer: int = 0) ->
     if protocol == "faktory":
         connection.sendall(HELLO)
         expected = GREETING + b"+OK\r\n"
-        heard = b""
-        while len(heard) < len(expected):
-            piece = connection.recv(len(expected) - len(heard))
+        received = b""
+        while len(received) < len(expected):
+            piece = connection.recv(len(expected) - len(received))
             if not piece:
                 raise ConnectionError("closed while saying HELLO")
-            heard += piece
-        assert heard == expected, heard
+            received += piece
+        assert received == expected, received
     return connection
 
 
 def crowd(ports: dict[str, int], count: int, **options: int) -> list[tuple[str, socket.socket]]:
-    """So many connections, in turn to each port."""
+    """Open `count` connections, distributed over the ports."""
     chosen = (PROTOCOLS[number % len(PROTOCOLS)] for number in range(count))
     return [(protocol, connect(ports, protocol, **options)) for protocol in chosen]
 
@@ -52,9 +52,11 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-def heard_until_end(connection: socket.socket, seconds: float) -> bytes:
-    """What still comes until the server closes, or for so many seconds."""
-    heard = b""
+def read_until_closed(connection: socket.socket, seconds: float) -> bytes:
+    """The data that arrives until the server closes the connection, or for this number of
+    seconds.
+    """
+    received = b""
     deadline = time.monotonic() + seconds
     with contextlib.suppress(OSError):
         while (left := deadline - time.monotonic()) > 0:
@@ -62,8 +64,8 @@ def heard_until_end(connection: socket.socket, seconds: float) -> bytes:
             piece = connection.recv(1 << 16)
             if not piece:
                 break
-            heard = (heard + piece)[-4096:]
-    return heard
+            received = (received + piece)[-4096:]
+    return received
 
 
 def is_open(connection: socket.socket) -> bool:
@@ -83,8 +85,8 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def in_rounds(seconds: float) -> Iterator[int]:
-    """Numbers, one every so many seconds, until this process is told to stop."""
+    """Numbers, one every `seconds` seconds, until this process is stopped."""
     number = 0
-    while not told_to_stop(seconds):
+    while not input_closed(seconds):
         yield number
         number += 1

@@ -1,8 +1,8 @@
-"""`make abuse`: every scenario in its full size, and a table of what the control client noticed.
+"""`make abuse`: every scenario at full size, and a table of the control client's latencies.
 
     python tests/abuse/full.py [--calm 8] [--harm 15] [--dir FOLDER] [--only NAME]
 
-It fails if the control client was refused, or if its typical 99th percentile was more than five
+It fails if the control client got an error, or if its typical 99th percentile was more than five
 times the undisturbed one.
 """
 
@@ -20,7 +20,7 @@ from stage import play
 
 from machine import describe, stop_on_sigterm
 
-MOST_RATIO = 5.0
+MAX_RATIO = 5.0
 COLUMNS = (
     "scenario",
     "undisturbed p50 / p99 ms",
@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="play only this scenario")
     options = parser.parse_args()
     if min(options.calm, options.harm) < 1:
-        parser.error("--calm and --harm must be a second at least, or nothing is measured")
+        parser.error("--calm and --harm must be at least a second")
     return options
 
 
@@ -65,12 +65,12 @@ def main() -> int:
         console.print(f"  {outcome.met}, ratio {outcome.ratio:.2f}", highlight=False)
         if not scenario.expected(outcome, scenario.full):
             problems.append(f"{title}: it met with {outcome.met}")
-        if outcome.ratio > MOST_RATIO:
-            told = f"{title}: {outcome.ratio:.1f} times the undisturbed p99"
+        if outcome.ratio > MAX_RATIO:
+            summary = f"{title}: {outcome.ratio:.1f} times the undisturbed p99"
             if scenario.judged:
-                problems.append(told)
+                problems.append(summary)
             else:
-                console.print(f"  {told}: {scenario.why}", highlight=False)
+                console.print(f"  {summary}: {scenario.why}", highlight=False)
     console.print(table)
     for problem in problems:
         console.print(f"failed: {problem}", style="red", markup=False)

@@ -1,4 +1,4 @@
-"""Every abuse that is played: with what server, how large, and what must come of it."""
+"""All abuse scenarios: the server's settings, the size, and the expected result."""
 
 import contextlib
 import tempfile
@@ -20,15 +20,15 @@ def always(_: Outcome, __: int) -> bool:
 @dataclass(frozen=True)
 class Scenario:
     name: str
-    #: How large it is in `make abuse`, and in `make test`.
+    #: The size in `make abuse`, and in `make test`.
     full: int
     short: int
-    #: What the abuser must have met with, given its size.
+    #: The expected counts of the abuser, given its size.
     expected: Callable[[Outcome, int], bool]
-    #: The server's memory may grow by so many MiB; what was pushed and stays is not counted.
+    #: Maximum growth of the server's memory in MiB, without the pushed jobs that remain.
     growth: float
     settings: dict[str, str] = field(default_factory=dict)
-    #: Where the machine sets the pace and not the server, the ratio is told and not judged.
+    #: If the machine and not the server limits the rate, the ratio is printed but not checked.
     judged: bool = True
     why: str = ""
 
@@ -37,9 +37,8 @@ def all_answered(outcome: Outcome, size: int) -> bool:
     return bool(outcome.met) and all(count % size == 0 for count in outcome.met.values())
 
 
-LARGE_TAKES_ITS_TIME = (
-    "64 MiB are read, parsed and written in one turn; whoever must not be held up by them lowers "
-    "server.max_line"
+LARGE_PAYLOADS_NOTE = (
+    "64 MiB are read, parsed and written in one turn; lower server.max_line to avoid this delay"
 )
 
 SCENARIOS = (
@@ -69,7 +68,7 @@ SCENARIOS = (
         always,
         2000,
         judged=False,
-        why=LARGE_TAKES_ITS_TIME,
+        why=LARGE_PAYLOADS_NOTE,
     ),
     Scenario(
         "unfinished",
@@ -94,8 +93,9 @@ SCENARIOS = (
 
 @contextlib.contextmanager
 def serving(scenario: Scenario, folder: Path | None, **more: str) -> Iterator[ServerProcess]:
-    """A server for a scenario. What is measured is how it shares itself among clients and not the
-    disk, which others may use, too: so where there is one in memory, the data goes there.
+    """A server for a scenario. The measurement concerns how the server divides its time among
+    clients and not the disk, which other processes may use. The data is therefore in memory if
+    possible.
     """
     if folder is None and MEMORY_DISK.is_dir():
         folder = MEMORY_DISK

@@ -1,11 +1,10 @@
-"""One abuser, one well-behaved client, one server; and what the client noticed of the abuser.
+"""One abuser, one control client, one server, and the effect of the abuser on the control client.
 
-How it is measured. The control client works at the same modest rate all the time: before the abuse,
-while it lasts, and after it. Each of its commands is timed. What is compared is the 99th percentile
-of windows of a second, and of several windows the median: machines that run tests do other things
-too, and one hiccup of the machine must not look like the server's. And whatever is below FLOOR
-counts as FLOOR: where a reply takes 1 ms undisturbed, 6 ms are no harm to anybody, and no more than
-the scheduler of a busy machine does by itself.
+Method: the control client works at the same moderate rate all the time: before, during and after
+the abuse. Each of its commands is timed. The compared value is the median of the 99th percentiles
+of windows of one second, because machines that run tests have other load, and a single delay of the
+machine must not count as the server's. Values below FLOOR count as FLOOR: where a reply takes 1 ms
+undisturbed, 6 ms are harmless, and the scheduler of a busy machine causes as much.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ def descriptors(pid: int) -> int:
 
 
 class Child:
-    """A script of this folder that goes on until its input is closed."""
+    """A script of this folder that runs until its input is closed."""
 
     def __init__(self, script: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
@@ -62,7 +61,7 @@ class Child:
             raise AssertionError(f"{line!r}; {self._end()}")
 
     def stop(self, timeout: float = 90.0) -> str:
-        """Close its input; what it wrote."""
+        """Close its input. Returns its output."""
         out, err = self._process.communicate(timeout=timeout)
         if self._process.returncode:
             raise AssertionError(f"{self._process.args}: {err}")
@@ -78,7 +77,7 @@ class Child:
 
 
 class Memory(threading.Thread):
-    """Watches how much the server takes; the most is kept."""
+    """Samples the server's memory and keeps the maximum."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -98,7 +97,7 @@ class Memory(threading.Thread):
 
 @dataclass
 class Latencies:
-    """Of one part of a run, in seconds, by the moment at which each command was sent."""
+    """The latencies of one phase of a run in seconds, with the send time of each command."""
 
     samples: list[tuple[float, float]]
 
@@ -122,16 +121,16 @@ class Latencies:
 
 @dataclass
 class Outcome:
-    """What came of it."""
+    """The result of a scenario."""
 
     name: str
     undisturbed: Latencies
     disturbed: Latencies
-    #: What the abuser met with.
+    #: The counts of the abuser.
     met: dict[str, int]
-    #: The server's memory in MiB: before, the most, after the abuser had gone.
+    #: The server's memory in MiB: before, maximum, and after the abuser has disconnected.
     rss: tuple[float, float, float]
-    #: CPU seconds a second that the server took while it was abused.
+    #: The server's CPU seconds per second during the abuse.
     cpu: float
     fields: dict[str, object] = field(default_factory=dict)
 
@@ -165,7 +164,7 @@ def control_client(port: int, rate: float) -> Iterator[Child]:
 def play(
     server: ServerProcess, name: str, size: int, *, calm: float, harm: float, rate: float = 50.0
 ) -> Outcome:
-    """Let an abuser do its worst for `harm` seconds, between two times of `calm` seconds."""
+    """Run an abuser for `harm` seconds, between two phases of `calm` seconds."""
     with control_client(server.port, rate) as control:
         control.wait_ready()
         before, memory = resident(server.pid), Memory(server.pid)
@@ -181,7 +180,7 @@ def play(
             met = json.loads(abuser.stop())
         finally:
             abuser.kill()
-        time.sleep(0.3)  # until the server has seen all of them go
+        time.sleep(0.3)  # until the server has closed all of its connections
         calmed = time.monotonic()
         time.sleep(calm)
         lines = control.stop().splitlines()

@@ -1,20 +1,20 @@
-"""The abuse of `make abuse` in small, each against a server of its own.
+"""The scenarios of `make abuse` at a small size, each against its own server.
 
-Asserted is what holds on any machine: the well-behaved client beside it was never refused and hardly
-ever waited long, the abuser met with what it should, and memory stayed within bounds. How much
-slower the client became is asserted by `make abuse`, on a machine that does nothing else.
+The assertions hold on any machine: the control client never gets an error and rarely waits long,
+the abuser has the expected counts, and memory stays within its bounds. `make abuse` checks the
+slowdown of the client, on an otherwise idle machine.
 """
 
 import pytest
 from scenarios import SCENARIOS, Scenario, serving
 from stage import play
 
-#: A reply that takes longer is one that people notice, however busy the machine that runs tests.
+#: A user notices a longer reply, even if the machine that runs the tests is busy.
 LONG = 1.0
 
 
 @pytest.mark.parametrize("scenario", [s for s in SCENARIOS if s.short], ids=lambda s: s.name)
-def test_a_well_behaved_client_hardly_notices(scenario: Scenario):
+def test_the_control_client_is_served(scenario: Scenario):
     more = {"MILLRACE_SERVER_MAX_CONNECTIONS": "1000"} if scenario.name == "stampede" else {}
     with serving(scenario, None, **more) as server:
         outcome = play(server, scenario.name, scenario.short, calm=0.4, harm=1.2)

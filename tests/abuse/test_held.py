@@ -1,4 +1,4 @@
-"""What each connection says that it holds is what is counted: see server/buffers.py."""
+"""The reported size of each connection is the counted size: see server/buffers.py."""
 
 import commands
 import pytest
@@ -22,13 +22,13 @@ def connection(protocol: str):
 @pytest.mark.parametrize("protocol", BEGUN)
 def test_an_unfinished_command_is_held_until_it_is_discarded(protocol):
     client = connection(protocol)
-    assert client.held == 0
+    assert client.memory_used == 0
     client.receive(BEGUN[protocol] + MORE, 1, 64)
     client.receive(MORE, 2, 64)
-    assert 20_000 <= client.held < 21_000
-    assert client.backlog <= 1, "the rest of it must be let in"
-    client.discard()
-    assert client.held == 0
+    assert 20_000 <= client.memory_used < 21_000
+    assert client.unprocessed_bytes <= 1, "the rest of it must be let in"
+    client.drop_input()
+    assert client.memory_used == 0
 
 
 @pytest.mark.parametrize("protocol", [p for p in BEGUN if p != "control"])
@@ -41,20 +41,20 @@ def test_commands_behind_a_wait_are_held(protocol):
         client.says(client.speaker.lease("nothing", house.now, 100))
     assert client.wire.waits
     client.wire.connection.receive(commands.push(protocol, 1, MORE) * 10, house.now, 64)
-    assert client.wire.connection.held > 100_000
+    assert client.wire.connection.memory_used > 100_000
 
 
-def test_a_transaction_that_is_not_done_is_held():
+def test_an_unfinished_transaction_is_held():
     for protocol, begin in (("masenko", b"ATOMIC\n"), ("qless", b"MULTI\r\n")):
         house = House()
         wire: Wire = house.client(protocol).wire
         wire.receive(begin)
-        before = wire.connection.held
+        before = wire.connection.memory_used
         for number in range(10):
             wire.receive(commands.push(protocol, number, MORE))
-        assert wire.connection.held - before > 100_000, protocol
-        wire.connection.discard()
-        assert wire.connection.held == 0
+        assert wire.connection.memory_used - before > 100_000, protocol
+        wire.connection.drop_input()
+        assert wire.connection.memory_used == 0
 
 
 def test_jobs_of_a_bulk_push_are_held_while_they_are_pushed():
@@ -63,13 +63,13 @@ def test_jobs_of_a_bulk_push_are_held_while_they_are_pushed():
     unit = commands.push("faktory", 1, MORE).removeprefix(b"PUSH ").rstrip()
     line = b"PUSHB [" + b",".join([unit] * 1000) + b"]\r\n"
     assert connection.receive(line, house.now, 64)
-    assert connection.held > 10_000_000
+    assert connection.memory_used > 10_000_000
     while connection.run(house.now, 64):
         pass
-    assert connection.held == 0
+    assert connection.memory_used == 0
 
 
-def test_a_lease_of_workq_makes_no_more_queues_than_there_may_be():
+def test_a_workq_lease_creates_queues_only_up_to_the_limit():
     house = House()
     wire = house.client("workq").wire
     for first in range(0, 120_000, 10_000):

@@ -1,4 +1,4 @@
-"""The bounds that hold for all clients together, one by one: files, buffers, and the disk's time."""
+"""The limits for all clients together: open files, buffers, and disk time."""
 
 import resource
 import socket
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import commands
 import pytest
-from crowd import HOST, PROTOCOLS, connect, heard_until_end, is_open
+from crowd import HOST, PROTOCOLS, connect, is_open, read_until_closed
 from stage import cpu_seconds, descriptors, resident
 
 from raw_faktory import RawFaktory
@@ -17,7 +17,7 @@ from raw_workq import RawWorkq
 from server_process import ServerProcess, running_server, server_process
 
 MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}
-#: The smallest there may be.
+#: The smallest permitted limits.
 SMALL = {
     "MILLRACE_SERVER_MAX_LINE": "64KiB",
     "MILLRACE_SERVER_MAX_OUTPUT": "64KiB",
@@ -42,12 +42,12 @@ def few_files(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that may open 256 files: 64 are reserved, 32 are for clients before a handshake."""
     with server_process(tmp_path / "data") as server:
         server.spawn()
-        limit_files(server, 256)  # long before Python has come as far as our code
+        limit_files(server, 256)  # long before Python runs our code
         server.wait_ready()
         yield server
 
 
-def test_a_server_that_may_open_few_files_serves_fewer_and_says_so(few_files):
+def test_a_low_file_limit_lowers_the_connection_limit_and_is_logged(few_files):
     (line,) = lines_about(few_files, "may open only")
     assert "only 256 files. It serves 160 connections" in line
     served = [RawWorkq(few_files.ports["workq"]) for _ in range(160)]
@@ -62,15 +62,18 @@ def test_a_server_that_may_open_few_files_serves_fewer_and_says_so(few_files):
     _wait_until_served(few_files)
 
 
-def test_when_files_run_out_nobody_who_is_there_notices(tmp_path):
+def test_connected_clients_are_served_when_files_run_out(tmp_path):
     with running_server(tmp_path / "data") as server:
         client = RawFaktory(server.port)
         limit_files(server, descriptors(server.pid) + 20)
         crowd = [socket.create_connection((HOST, server.ports["workq"]), 10) for _ in range(200)]
         client.push(UNIT)
-        assert sum(is_open(each) for each in crowd) <= 20
+        deadline = time.monotonic() + 60
+        while sum(is_open(each) for each in crowd) > 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         used = cpu_seconds(server.pid)
-        time.sleep(0.5)  # in which a server that tries again and again would do nothing else
+        time.sleep(0.5)  # a server that retries continuously would use all of this time
         assert cpu_seconds(server.pid) - used < 0.25
         assert client.info()["faktory"]["queues"] == {"default": 1}
         job = client.fetch("default")
@@ -83,7 +86,7 @@ def test_when_files_run_out_nobody_who_is_there_notices(tmp_path):
 
 
 def _wait_until_served(server: ServerProcess) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         with RawWorkq(server.ports["workq"]) as again:
             try:
@@ -91,7 +94,7 @@ def _wait_until_served(server: ServerProcess) -> None:
                     return
             except ConnectionError:
                 pass
-        assert time.monotonic() < deadline, "nobody is let in any more"
+        assert time.monotonic() < deadline, "the server accepts no more connections"
         time.sleep(0.01)
 
 
@@ -107,7 +110,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_who_has_most_of_too_much_is_told_and_cut_and_nobody_else(tmp_path, protocol):
+def test_only_the_client_with_the_largest_buffer_is_disconnected(tmp_path, protocol):
     with running_server(tmp_path / "data", **SMALL, **MEMORY) as server:
         modest, greedy = connect(server.ports, "masenko"), connect(server.ports, protocol)
         modest.sendall(b'PUSH {"name":"x","payload":"' + b"x" * 30_000)
@@ -120,19 +123,19 @@ def test_who_has_most_of_too_much_is_told_and_cut_and_nobody_else(tmp_path, prot
         elif protocol == "qless":
             begun = begun.replace(b"60000000", b"60000")
         greedy.sendall(begun + b"x" * 40_000)
-        assert heard_until_end(greedy, 10).startswith(REFUSED[protocol])
+        assert read_until_closed(greedy, 10).startswith(REFUSED[protocol])
         modest.sendall(b'"}\n')
         assert modest.recv(100) == b'OK {"id":1}\n'
         assert len(lines_about(server, "max_buffered")) == 1
 
 
 def _settle(server: ServerProcess) -> None:
-    """Whatever was sent before has been read when this is answered."""
+    """Wait until the server has read all earlier data."""
     with RawFaktory(server.port) as client:
         client.info()
 
 
-def test_unread_replies_count_and_the_largest_goes(tmp_path):
+def test_unread_replies_count_and_the_largest_client_is_disconnected(tmp_path):
     limits = {**SMALL, "MILLRACE_SERVER_MAX_LINE": "1MiB", "MILLRACE_SERVER_MAX_OUTPUT": "4MiB",
               "MILLRACE_SERVER_MAX_BUFFERED": "4MiB"}  # fmt: skip
     with running_server(tmp_path / "data", **limits, **MEMORY) as server:
@@ -142,7 +145,7 @@ def test_unread_replies_count_and_the_largest_goes(tmp_path):
         before = resident(server.pid)
         deaf = [connect(server.ports, "qless", receive_buffer=4096) for _ in range(40)]
         for each in deaf:
-            # So much does not fit into the kernel's buffers.
+            # More than the kernel's buffers can hold.
             each.sendall(commands.qless("LRANGE", "k", 0, -1) * 50)
         deadline = time.monotonic() + 20
         while not lines_about(server, "max_buffered") and time.monotonic() < deadline:
@@ -153,36 +156,38 @@ def test_unread_replies_count_and_the_largest_goes(tmp_path):
         assert writer.recv(100) == b"+PONG\r\n"
 
 
-def test_a_large_request_behind_many_small_ones_is_let_in(tmp_path):
-    """It was not: what it claimed to be counted as if it had come, and nothing more was read."""
+def test_a_large_request_behind_small_ones_is_accepted(tmp_path):
+    """Before the fix, its claimed size counted as if it had arrived, and the server stopped
+    reading.
+    """
     with running_server(tmp_path / "data", **MEMORY) as server:
         client = connect(server.ports, "qless")
-        said = b"PING\r\n" * 200 + commands.qless("ECHO", b"x" * 3_000_000)
-        client.sendall(said)
-        heard = 0
-        while heard < 200 * 7 + 3_000_000:
+        request = b"PING\r\n" * 200 + commands.qless("ECHO", b"x" * 3_000_000)
+        client.sendall(request)
+        received = 0
+        while received < 200 * 7 + 3_000_000:
             piece = client.recv(1 << 20)
             assert piece
-            heard += len(piece)
+            received += len(piece)
 
 
 # TLS
 
 
-def test_who_speaks_plainly_to_a_port_with_tls_holds_up_nobody(tmp_path, certificates):
+def test_plain_text_on_a_tls_port_delays_no_client(tmp_path, certificates):
     with running_server(tmp_path / "data", **certificates.environment, **MEMORY) as server:
         for port in server.ports.values():
-            for said in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PING\r\n" * 1000, bytes(300)):
+            for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"PING\r\n" * 1000, bytes(300)):
                 with socket.create_connection((HOST, port), 10) as plain:
-                    plain.sendall(said)
-                    heard_until_end(plain, 5)
+                    plain.sendall(request)
+                    read_until_closed(plain, 5)
         with RawFaktory(server.port, ca=certificates.ca) as client:
             client.push(UNIT)
         assert [r for r in server.log_records() if r["level"] == "error"] == []
 
 
-def test_who_waits_for_queues_that_nobody_knows_pays_for_them(tmp_path):
-    """A thousand made-up names are a few kilobytes on the wire, and megabytes in memory."""
+def test_waits_on_unknown_queues_count_for_the_client(tmp_path):
+    """A thousand invented names need a few kilobytes on the wire, and megabytes in memory."""
     limits = {**SMALL, "MILLRACE_SERVER_MAX_BUFFERED": "16MiB"}
     with running_server(tmp_path / "data", **limits, **MEMORY) as server:
         before = resident(server.pid)
@@ -195,7 +200,7 @@ def test_who_waits_for_queues_that_nobody_knows_pays_for_them(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert resident(server.pid) - before < 32
-        # The same queues, if somebody has made them, are free.
+        # Existing queues are not counted.
         busy = connect(server.ports, "masenko")
         for each in crowd:
             each.close()

@@ -1,4 +1,6 @@
-"""What one client can ask for, or leave behind, is done in slices, between which others are served."""
+"""Long requests and cleanups of one client run in slices, and other clients are served in
+between.
+"""
 
 import json
 from collections.abc import Callable, Generator
@@ -7,16 +9,20 @@ from random import Random
 
 import pytest
 
+from millrace.engine.consistency import check_engine
 from millrace.engine.engine import REMOVAL_BATCH_SIZE, Engine
-from millrace.engine.job import FAKTORY, MASENKO, QLESS, Push
-from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
-from millrace.protocols.faktory.hub import AT_ONCE, LOST_AFTER
-from millrace.protocols.masenko import MasenkoHub
-from millrace.protocols.masenko.forsaken import SLICE as FORSAKEN
-from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
+from millrace.engine.job import NewJob
+from millrace.engine.leases import LEASES_BATCH_SIZE
+from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, FaktoryHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
-from millrace.protocols.qless.connection import TOO_MUCH_WORK
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
+from millrace.protocols.registry import FAKTORY, MASENKO, QLESS
+from millrace.protocols.spec import protocol_rules
 from millrace.server.run_queue import (
     COMMANDS_PER_READ,
     COMMANDS_PER_SLICE,
@@ -24,47 +30,44 @@ from millrace.server.run_queue import (
     SLICE_MICROSECONDS,
     RunQueue,
 )
+from wires import data_of, waiting
 
 NOW = 1_794_771_831_000_000
 
 
 def filled(count: int) -> Engine:
-    engine = Engine(Random(1))
+    engine = Engine(Random(1), protocol_rules())
     for _ in range(count):
-        engine.push(Push("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000), NOW)
+        engine.push(NewJob("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000), NOW)
     return engine
 
 
 def test_the_tasks_of_a_lost_connection_fail_some_in_each_turn():
-    engine = filled(2 * FORSAKEN + 1)
-    hub = MasenkoHub(engine)
-    seqs = [engine.lease(["q"], "lost", MASENKO, NOW).seq for _ in range(2 * FORSAKEN + 1)]
-    hub.forsake("lost", seqs, NOW)
+    engine = filled(2 * LEASES_BATCH_SIZE + 1)
+    for _ in range(2 * LEASES_BATCH_SIZE + 1):
+        engine.lease(["q"], "lost", MASENKO, NOW)
+    engine.end_leases_of("lost", NOW)
     left = []
     while engine.leased:
         left.append(len(engine.leased))
         engine.tick(NOW)
-        assert engine.alarms == [(hub, "forsaken")]
-        engine.alarms.clear()
-        hub.alarm("forsaken", NOW)
-    assert left == [FORSAKEN + 1, 1]
+    assert left == [LEASES_BATCH_SIZE + 1, 1]
     assert engine.next_timer() != NOW
     assert {job.failure.group for job in engine.jobs.values()} == {"ConnectionLost"}
 
 
-def test_a_task_that_ended_before_its_turn_came_is_passed_over():
-    engine = filled(FORSAKEN + 1)
-    hub = MasenkoHub(engine)
-    jobs = [engine.lease(["q"], "lost", MASENKO, NOW) for _ in range(FORSAKEN + 1)]
-    hub.forsake("lost", [job.seq for job in jobs], NOW)
+def test_a_task_that_ended_before_its_slice_is_skipped():
+    engine = filled(LEASES_BATCH_SIZE + 1)
+    jobs = [engine.lease(["q"], "lost", MASENKO, NOW) for _ in range(LEASES_BATCH_SIZE + 1)]
+    engine.end_leases_of("lost", NOW)
     engine.cancel(jobs[-1], NOW)
-    hub.alarm("forsaken", NOW)
-    assert len(engine.jobs) == FORSAKEN
+    engine.tick(NOW)
+    assert len(engine.jobs) == LEASES_BATCH_SIZE
     assert not engine.leased
 
 
 def test_the_jobs_of_a_lost_worker_fail_some_in_each_turn():
-    engine = filled(AT_ONCE + 1)
+    engine = filled(LOST_WORKER_BATCH_SIZE + 1)
     hub = FaktoryHub(
         engine,
         started_at=NOW,
@@ -72,7 +75,7 @@ def test_the_jobs_of_a_lost_worker_fail_some_in_each_turn():
         memory_mb=lambda: 1,
         recover_lost_workers=True,
     )
-    for _ in range(AT_ONCE + 1):
+    for _ in range(LOST_WORKER_BATCH_SIZE + 1):
         engine.lease(["q"], "lost", FAKTORY, NOW)
     later = NOW + LOST_AFTER
     hub.alarm("lost", later)
@@ -83,13 +86,13 @@ def test_the_jobs_of_a_lost_worker_fail_some_in_each_turn():
     assert not engine.leased
 
 
-def test_a_hello_that_tells_a_story_is_refused():
-    """What it says of itself is kept as long as the client is there."""
-    engine = Engine(Random(1))
+def test_a_hello_that_is_too_large_is_refused():
+    """The server stores the contents of a HELLO as long as the client is connected."""
+    engine = Engine(Random(1), protocol_rules())
     hub = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, "s"), memory_mb=lambda: 1)
     client = FaktoryConnection(hub)
     client.receive(b'HELLO {"v":2,"wid":"w","hostname":"%b"}\r\n' % (b"x" * (1 << 18)), NOW, 64)
-    assert client.replies[-1] == b"-ERR invalid HELLO: longer than 262144 bytes\r\n"
+    assert client.replies[-1].data == b"-ERR invalid HELLO: longer than 262144 bytes\r\n"
     assert client.closing
 
 
@@ -108,22 +111,22 @@ def test_a_queue_is_removed_in_slices():
     left = [len(engine.jobs)]
     while client.run(NOW, 1):
         left.append(len(engine.jobs))
-        # Nobody sees the queue or gets a job that is about to be removed.
+        # No client sees the queue or gets a job of a queue that is being removed.
         assert engine.lease(["q"], "w", FAKTORY, NOW) is None
-        assert not any(queue.known for queue in engine.queues.values())
+        assert not any(queue.registered for queue in engine.queues.values())
     steps = [before - after for before, after in pairwise(left)]
     assert steps == [REMOVAL_BATCH_SIZE] * len(steps)
     assert not engine.jobs
     assert not engine.queues
-    assert client.replies == [b"+OK\r\n"]
-    assert client.marks == [0]
+    assert data_of(client) == [b"+OK\r\n"]
+    assert waiting(client) == [0]
 
 
 def test_a_job_pushed_while_its_queue_is_removed_stays():
     engine = filled(3 * REMOVAL_BATCH_SIZE)
     client = faktory_client(engine)
     client.receive(b"QUEUE REMOVE q\r\n", NOW, 1)
-    new = engine.push(Push("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000), NOW)
+    new = engine.push(NewJob("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000), NOW)
     while client.run(NOW, 1):
         pass
     assert list(engine.jobs.values()) == [new]
@@ -134,16 +137,16 @@ def test_the_rest_of_a_queue_stays_when_the_client_is_lost():
     engine = filled(3 * REMOVAL_BATCH_SIZE)
     client = faktory_client(engine)
     client.receive(b"QUEUE REMOVE q\r\n", NOW, 1)
-    client.lost(NOW)
+    client.connection_lost(NOW)
     assert len(engine.jobs) == 2 * REMOVAL_BATCH_SIZE
-    assert engine.queues["q"].known
+    assert engine.queues["q"].registered
     assert engine.lease(["q"], "w", FAKTORY, NOW) is not None
 
 
 def test_all_queues_are_paused_in_slices():
-    engine = Engine(Random(1))
+    engine = Engine(Random(1), protocol_rules())
     for number in range(1000):
-        engine.push(Push("", "x", b"[]", FAKTORY, f"q{number}", 25, 1_800_000_000), NOW)
+        engine.push(NewJob("", "x", b"[]", FAKTORY, f"q{number}", 25, 1_800_000_000), NOW)
     client = faktory_client(engine)
     client.receive(b"QUEUE PAUSE *\r\n", NOW, 1)
     paused = [100]
@@ -151,7 +154,7 @@ def test_all_queues_are_paused_in_slices():
         paused.append(sum(queue.paused for queue in engine.queues.values()))
     assert max(after - before for before, after in pairwise(paused)) <= 100
     assert all(queue.paused for queue in engine.queues.values())
-    assert client.replies == [b"+OK\r\n"]
+    assert data_of(client) == [b"+OK\r\n"]
 
 
 def finish(slices: Generator[None, None, bytes]) -> bytes:
@@ -175,10 +178,33 @@ def test_qless_pops_and_peeks_in_slices() -> None:
         assert finish(slices).count(b'"jid"') == 2 * JOBS_BATCH_SIZE + 5
 
 
+def test_a_refused_cancel_of_several_jobs_has_no_effect() -> None:
+    """A later job has a dependent that the command does not name: the earlier jobs stay
+    unchanged.
+    """
+    engine = Engine(Random(1), protocol_rules())
+    api = QlessApi(QlessHub(engine, started_at=NOW))
+
+    def call(command: str, *words: str) -> object:
+        return api.call("C", command, [], [b"1", *(word.encode() for word in words)], NOW)
+
+    for jid, blocker in (("root", ""), ("child", "root"), ("parent", ""), ("kid", "parent")):
+        depends = ("depends", json.dumps([blocker])) if blocker else ()
+        call("put", "", "q", jid, "K", "{}", "0", *depends)
+    unknown = [f"unknown-{number}" for number in range(150)]
+    slices = call("cancel", "child", *unknown, "parent")
+    assert isinstance(slices, Generator)
+    with pytest.raises(ScriptError, match="is a dependency of kid"):
+        finish(slices)
+    child = engine.find("child")
+    assert child.extra.blockers == [engine.find("root").seq]
+    assert not check_engine(engine).problems
+
+
 def test_qless_lists_many_queues_in_slices() -> None:
-    engine = Engine(Random(1))
+    engine = Engine(Random(1), protocol_rules())
     for number in range(5 * QUEUES_BATCH_SIZE):
-        engine.push(Push("", "x", b"[]", FAKTORY, f"q{number:05}", 25, 1_800_000_000), NOW)
+        engine.push(NewJob("", "x", b"[]", FAKTORY, f"q{number:05}", 25, 1_800_000_000), NOW)
     api = QlessApi(QlessHub(engine, started_at=NOW))
     slices = api.call("C", "queues", [], [b"1"], NOW)
     assert isinstance(slices, Generator)
@@ -198,12 +224,14 @@ def test_qless_lists_many_queues_in_slices() -> None:
         (b"FLUSHALL",),
     ],
 )
-def test_redis_commands_on_many_jobs_take_many_turns(words: tuple[bytes, ...]) -> None:
-    engine = Engine(Random(1))
+def test_redis_commands_on_a_large_number_of_jobs_take_several_turns(
+    words: tuple[bytes, ...],
+) -> None:
+    engine = Engine(Random(1), protocol_rules())
     hub = QlessHub(engine, started_at=NOW)
     QlessApi(hub)
     for number in range(5000):
-        engine.push(Push(f"j{number}", "x", b"[]", QLESS, "q", 5, 1_800_000_000), NOW)
+        engine.push(NewJob(f"j{number}", "x", b"[]", QLESS, "q", 5, 1_800_000_000), NOW)
     client = QlessConnection(hub)
     request = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
     more, turns = client.receive(request, NOW, 1), 1
@@ -212,28 +240,15 @@ def test_redis_commands_on_many_jobs_take_many_turns(words: tuple[bytes, ...]) -
         more = client.run(NOW, 1)
         turns += 1
     assert turns >= 5
-    [reply] = client.replies
+    [reply] = data_of(client)
     assert reply[:1] != b"-"
 
 
-def test_a_transaction_examines_a_limited_number_of_keys() -> None:
-    engine = Engine(Random(1))
-    hub = QlessHub(engine, started_at=NOW)
-    QlessApi(hub)
-    for number in range(3000):
-        engine.push(Push(f"j{number}", "x", b"[]", QLESS, "q", 5, 1_800_000_000), NOW)
-    client = QlessConnection(hub)
-    client.receive(b"MULTI\r\n" + b"KEYS nothing\r\n" * 999 + b"EXEC\r\n", NOW, 2000)
-    reply = client.replies[-1]
-    assert reply.startswith(b"*999\r\n*0\r\n")
-    assert reply.endswith(b"-%b\r\n" % TOO_MUCH_WORK.encode())
-
-
-# The queue of those who have more commands than their share
+# The queue of clients with more commands than their share
 
 
 class Loop:
-    """Of an event loop only what is called soon."""
+    """The part of an event loop that runs callbacks soon."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
@@ -248,7 +263,7 @@ class Loop:
 
 
 class Pipeliner:
-    """A session with so many commands; each takes so long."""
+    """A session with a number of commands that take a given time each."""
 
     def __init__(self, name: str, commands: int, takes: int, scene: "Scene") -> None:
         self.name = name
@@ -256,7 +271,7 @@ class Pipeliner:
         self._takes = takes
         self._scene = scene
 
-    def go_on(self, share: int) -> None:
+    def resume(self, share: int) -> None:
         done = min(share, self.commands)
         self.commands -= done
         self._scene.now += done * self._takes
@@ -282,15 +297,15 @@ class Scene:
         return list(self.served)
 
 
-def test_those_who_wait_take_turns_and_together_only_a_moment():
+def test_waiting_sessions_take_turns_within_a_time_limit():
     scene = Scene()
-    takes = SLICE_MICROSECONDS // COMMANDS_PER_SLICE // 2 + 1  # two slices are a moment
+    takes = SLICE_MICROSECONDS // COMMANDS_PER_SLICE // 2 + 1  # two slices exceed the limit
     for name in "abc":
         scene.comes(name, 2 * COMMANDS_PER_SLICE, takes)
     assert [scene.turn() for _ in range(4)] == [["a", "b"], ["c", "a"], ["b", "c"], []]
 
 
-def test_while_somebody_waits_others_have_one_command_done_at_once():
+def test_while_sessions_wait_other_sessions_run_one_command_at_once():
     scene = Scene()
     assert scene.queue.share == COMMANDS_PER_READ
     scene.comes("a", 3 * COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
@@ -303,24 +318,24 @@ def test_while_somebody_waits_others_have_one_command_done_at_once():
     assert scene.loop.soon == []
 
 
-def test_when_enough_has_gathered_for_the_next_commit_those_who_wait_wait_for_the_one_under_way():
+def test_waiting_sessions_pause_when_the_next_commit_is_full():
     scene = Scene()
     scene.comes("a", 2 * COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     scene.comes("b", COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     assert scene.turn() == ["a"]
     scene.crowded = True
     assert scene.turn() == []
-    assert scene.loop.soon == []  # nobody asks again and again
+    assert scene.loop.soon == []  # no callback is scheduled repeatedly
     assert scene.queue.share == 1
     scene.comes("c", COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     assert scene.loop.soon == []
     scene.crowded = False
     scene.queue.resume()
-    scene.queue.resume()  # there is nothing to resume
+    scene.queue.resume()  # no session is waiting to be resumed
     assert [scene.turn() for _ in range(4)] == [["b"], ["a"], ["c"], []]
 
 
-def test_a_clock_that_stands_still_or_goes_back_stops_nobody():
+def test_a_clock_that_stops_or_goes_back_stops_no_session():
     scene = Scene()
     scene.comes("a", (MAX_CLIENTS_PER_SLICE + 1) * COMMANDS_PER_SLICE, 0)
     assert len(scene.turn()) == MAX_CLIENTS_PER_SLICE
@@ -329,7 +344,7 @@ def test_a_clock_that_stands_still_or_goes_back_stops_nobody():
     assert [scene.turn(), scene.turn()] == [["b"], ["b"]]
 
 
-def test_a_session_that_breaks_leaves_the_others_their_turn():
+def test_a_failing_session_does_not_stop_other_sessions():
     scene = Scene()
     scene.queue.add(Breaking())
     scene.comes("a", COMMANDS_PER_SLICE, 1)
@@ -339,5 +354,5 @@ def test_a_session_that_breaks_leaves_the_others_their_turn():
 
 
 class Breaking:
-    def go_on(self, share: int) -> None:
+    def resume(self, share: int) -> None:
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""Looks at everything a server holds, compares it with the ledger, and leaves the server empty."""
+"""Compares all jobs of a server with the ledger, and removes them."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,21 +8,23 @@ from ledger import QUEUES, Job, Ledger, ViolationError
 
 from raw_faktory import RawFaktory, RefusedError, line
 
-WINDOW = 200  # how many commands are on their way at once
+WINDOW = 200  # commands in flight
 WAITING_SETS = ("scheduled", "retries", "dead")
 
 
 def total(info: dict[str, Any]) -> int:
-    """How many jobs the server says it has, wherever they are."""
+    """The number of jobs that the server reports, in all places."""
     faktory = info["faktory"]
     return sum(faktory["queues"].values()) + sum(faktory["sets"].values())
 
 
 def drain(connection: RawFaktory, ledger: Ledger) -> None:
-    """Take out and finish every job; each must be in the ledger, and all that must be there are.
+    """Take out and finish every job. Each must be in the ledger, and all jobs that must exist are
+    found.
 
-    No other client may be at work. First everything in queues and sets; what is left then can only
-    be leased since before a crash, and a FAIL tells for each of the ledger's jobs whether it is.
+    No other client may be active. First all jobs in queues and sets are taken out. The remaining
+    jobs can only be leased since before a crash; a FAIL of each of the ledger's jobs shows which
+    ones are.
     """
     _take_out_all(connection, ledger)
     remaining = ledger.open_jobs()
@@ -33,8 +35,8 @@ def drain(connection: RawFaktory, ledger: Ledger) -> None:
     _take_out_all(connection, ledger)
     left = total(connection.info())
     if left:
-        raise ViolationError(f"{left} jobs remain that nobody can name")
-    ledger.check_nothing_left()
+        raise ViolationError(f"{left} jobs remain that are not in the ledger")
+    ledger.check_none_lost()
 
 
 def _take_out_all(connection: RawFaktory, ledger: Ledger) -> None:
@@ -68,20 +70,26 @@ def _take_out(connection: RawFaktory, ledger: Ledger, count: int) -> None:
 
 
 def _fail_leased(connection: RawFaktory, ledger: Ledger, jobs: Sequence[Job]) -> Iterator[bool]:
+    """FAIL each job once for each possible copy."""
+    must_be_there = {job.jid for job in jobs if job.must_be_there}  # a FAIL changes the result
+    jobs = [job for job in jobs for _ in range(job.copies)]
+    found: set[str] = set()
     for start in range(0, len(jobs), WINDOW):
         window = jobs[start : start + WINDOW]
         commands = [
             line("FAIL", {"jid": job.jid, "errtype": "Audit", "message": "leased"})
             for job in window
         ]
-        must_be_there = [job.must_be_there for job in window]
         failures = [ledger.failing(job) for job in window]
-        for job, must, at_least, reply in zip(
-            window, must_be_there, failures, replies(connection, commands), strict=True
+        for job, at_least, reply in zip(
+            window, failures, replies(connection, commands), strict=True
         ):
             if reply == "OK":
+                found.add(job.jid)
                 ledger.failed(job, at_least)
-            elif must:
+            elif job.jid in found:
+                ledger.not_failed(job)
+            elif job.jid in must_be_there:
                 raise ViolationError(f"{job.jid} is lost, although acknowledged: {reply}")
             else:
                 ledger.not_found(job)
@@ -89,7 +97,7 @@ def _fail_leased(connection: RawFaktory, ledger: Ledger, jobs: Sequence[Job]) ->
 
 
 def replies(connection: RawFaktory, commands: Sequence[bytes]) -> Iterator[Any]:
-    """Send all at once, then give the replies in order; an error comes as the exception itself."""
+    """Send all commands, then yield the replies in order; an error is yielded as an exception."""
     connection.send(b"".join(commands))
     for _ in commands:
         try:

@@ -1,15 +1,15 @@
 """One row per command of every protocol, HTTP route and admin action.
 
-A row is a function that prepares what its command needs and returns the command. `EFFECT` says what
-the command does:
+A row is a function that prepares the state for its command and returns the command. `EFFECT`
+describes the effect of the command:
 
     changes     durable state; the reply is a promise
-    reads       the reply shows durable state, and the command changes nothing
+    reads       the reply shows durable state, and the command does not change it
     leases      takes or waits for a job; a crash may undo a lease that is not committed
     memory      changes state that is documented to end with the process
     nothing     neither: the handshake, the connection, statistics since the start
 
-The tables of commands come from the code (command_tables.py). A command without a row fails
+The tables of commands are from the code (command_tables.py). A command without a row fails
 test_restart_table.py::test_every_command_has_a_row.
 """
 
@@ -76,7 +76,14 @@ def request_of(made: Row, stage: "Stage") -> Request:
     request = made.prepare(stage)
     if isinstance(request, Request):
         return request
-    wire = {"spec": "qless", "C": "qless", "D": "qless", "T": "qless", "redis": "qless"}
+    wire = {
+        "spec": "qless",
+        "B": "qless",
+        "C": "qless",
+        "D": "qless",
+        "T": "qless",
+        "redis": "qless",
+    }
     return Request(wire.get(made.protocol, made.protocol), request)
 
 
@@ -122,7 +129,7 @@ def now() -> int:
 
 
 class Stage:
-    """Prepares jobs with names of its own, so that rows do not affect each other."""
+    """Prepares jobs with unique names, so that rows do not affect each other."""
 
     def __init__(self, conversation: Conversation, name: str) -> None:
         self._conversation = conversation
@@ -135,7 +142,7 @@ class Stage:
         return self._conversation.send(protocol, data, client)
 
     def need(self, protocol: str, data: bytes, client: str = CLIENT) -> bytes:
-        """Send a request that must not be refused."""
+        """Send a request that must succeed."""
         reply = self.send(protocol, data, client)
         refused = (b"-", b'{"error"', b"ERR", b"ERROR", b"4", b"5")
         assert not reply.startswith(refused), (data, reply)
@@ -215,7 +222,7 @@ class Stage:
             self.need("qless", self.qless("C", "pop", self.queue, CLIENT, 1))
         return self.name + "-holder"
 
-    # Others
+    # Other protocols
 
     def workq_job(self) -> str:
         self.need("workq", workq("add", self.uuid, self.queue, 60_000, 600_000, block=b"payload"))
@@ -350,6 +357,65 @@ def _(s: Stage) -> bytes:
 def _(s: Stage) -> bytes:
     s.load()
     return faktory("MILLRACE", {"discard": s.name})
+
+
+@row("faktory", "MILLRACE fetch", "leases")
+def _(s: Stage) -> bytes:
+    s.push()
+    return faktory("MILLRACE", {"fetch": {"queues": [s.queue], "count": 2}})
+
+
+@row("faktory", "MILLRACE ack")
+def _(s: Stage) -> bytes:
+    s.push()
+    s.fetch()
+    return faktory("MILLRACE", {"ack": [{"jid": s.job, "result": "[1]"}]})
+
+
+@row("faktory", "MILLRACE cancel")
+def _(s: Stage) -> bytes:
+    s.push()
+    s.fetch()
+    return faktory("MILLRACE", {"cancel": [s.job]})
+
+
+@row("faktory", "MILLRACE limit")
+def _(s: Stage) -> bytes:
+    return faktory("MILLRACE", {"limit": {"queue": s.queue, "maximum": 2}})
+
+
+def recur(s: Stage) -> dict[str, Any]:
+    return {"id": s.name, "jobtype": "t", "args": [1], "queue": s.queue, "every": 60, "delay": 60}
+
+
+@row("faktory", "MILLRACE recur")
+def _(s: Stage) -> bytes:
+    return faktory("MILLRACE", {"recur": recur(s)})
+
+
+@row("faktory", "MILLRACE unrecur")
+def _(s: Stage) -> bytes:
+    s.need("faktory", faktory("MILLRACE", {"recur": recur(s)}))
+    return faktory("MILLRACE", {"unrecur": s.name})
+
+
+@row("faktory", "MILLRACE track")
+def _(s: Stage) -> bytes:
+    return faktory("MILLRACE", {"track": [s.push()]})
+
+
+@row("faktory", "MILLRACE untrack")
+def _(s: Stage) -> bytes:
+    s.need("faktory", faktory("MILLRACE", {"track": [s.push()]}))
+    return faktory("MILLRACE", {"untrack": [s.job]})
+
+
+@row("faktory", "MILLRACE result", "reads")
+def _(s: Stage) -> bytes:
+    s.push()
+    s.fetch()
+    s.need("faktory", faktory("ACK", {"jid": s.job, "result": "[1]"}))
+    return faktory("MILLRACE", {"result": {"jid": s.job}})
 
 
 @row("faktory", "MILLRACE loads", "reads")
@@ -705,7 +771,7 @@ def _paused(s: Stage) -> bool:
     return bool(s.need("qless", s.qless("C", "pause", s.queue)))
 
 
-# Dialect C, whose commands every other dialect is translated to
+# Dialect C, to which every other dialect is translated
 
 
 _ARGUMENTS: dict[tuple[str, str], tuple[Effect, Callable[[Stage], Any]]] = {}
@@ -765,7 +831,7 @@ def _configured(s: Stage) -> str:
     return s.name
 
 
-# Dialect D (reqless), and what only dialect T has
+# Dialect D (reqless), and the commands that only dialect T has
 
 
 def d(command: str, effect: Effect, arguments: Callable[[Stage], Any]) -> None:
@@ -854,6 +920,14 @@ def _tracked(s: Stage) -> str:
     return s.job
 
 
+# Dialect B has the commands of C; its put names no worker
+
+for _dialect, _command in list(_ARGUMENTS):
+    if _dialect == "C" and _command != "put":
+        unified("B", _command, *_ARGUMENTS["C", _command])
+unified("B", "put", "changes", lambda s: (s.queue, s.job, "klass", '{"a":1}', 0, *_OPTIONS))
+
+
 # Dialect T has the commands of C, and the limits of D
 
 for _command in dialect_d._EARLY:
@@ -887,10 +961,10 @@ act("undepend", lambda s: s.blocked())
 act("timeout", lambda s: s.pop())
 
 
-def act_on_queue(action: str, prepare: Callable[[Stage], Any]) -> None:
+def act_on_queue(action: str, prepare: Callable[[Stage], Any], **more: Any) -> None:
     def made(s: Stage) -> bytes:
         prepare(s)
-        return control(act_on_queue={"name": s.queue, "action": action, "by": "me"})
+        return control(act_on_queue={"name": s.queue, "action": action, "by": "me", **more})
 
     row("control", f"act_on_queue {action}")(made)
 
@@ -899,6 +973,8 @@ act_on_queue("pause", lambda s: s.push())
 act_on_queue("resume", _paused)
 act_on_queue("clear", lambda s: s.push())
 act_on_queue("remove", lambda s: s.push())
+act_on_queue("retain", lambda s: s.push(), retention=60_000_000)
+act_on_queue("limit", lambda s: s.push(), limit=3)
 
 
 def act_on_recurring(action: str, **more: Any) -> None:
@@ -924,6 +1000,40 @@ end_lease("complete", result=base64.b64encode(b"[1]").decode())
 end_lease("fail", group="Oops", message="broken", backtrace=["line"])
 end_lease("release")
 end_lease("renew", lease_for=3_600_000_000)
+
+
+def import_step(s: Stage, step: str, run: int = 0, **more: Any) -> bytes:
+    return control(import_jobs={"source": s.name, "step": step, "run": run, "by": "me", **more})
+
+
+def imported_jobs(s: Stage) -> list[dict[str, Any]]:
+    base = {"protocol": "faktory", "queue": s.queue, "kind": "k", "payload": "WzFd", "spec": "CgoK"}
+    return [base | {"jid": s.job}, base | {"jid": f"{s.job}-dead", "dead": True}]
+
+
+@row("control", "import_jobs check", "reads")
+def _(s: Stage) -> bytes:
+    return import_step(s, "check", jobs=imported_jobs(s))
+
+
+@row("control", "import_jobs begin")
+def _(s: Stage) -> bytes:
+    return import_step(s, "begin")
+
+
+@row("control", "import_jobs stage")
+def _(s: Stage) -> bytes:
+    s.need("control", import_step(s, "begin"))
+    return import_step(s, "stage", 1, jobs=imported_jobs(s))
+
+
+for _step in ("finish", "discard"):
+
+    @row("control", f"import_jobs {_step}")
+    def _(s: Stage, step: str = _step) -> bytes:
+        s.need("control", import_step(s, "begin"))
+        s.need("control", import_step(s, "stage", 1, jobs=imported_jobs(s)))
+        return import_step(s, step, 1)
 
 
 @row("control", "push")
@@ -987,11 +1097,11 @@ plain(
 )
 
 
-# HTTP routes that change something
+# HTTP routes that change state
 
 
 def post(route: str, prepare: Callable[[Stage], Any], body: Any = None) -> None:
-    """`prepare` returns what the path names; `body` may be a function of the stage."""
+    """`prepare` returns the arguments of the path; `body` may be a function of the stage."""
 
     def made(s: Stage) -> bytes:
         named = prepare(s)
@@ -1017,6 +1127,8 @@ def _fingerprint(s: Stage) -> str:
 
 post("/queues/{}/pause", _queue)
 post("/queues/{}/resume", lambda s: _paused(s) and s.queue)
+post("/queues/{}/retain", _queue, {"keep_results": 60})
+post("/queues/{}/limit", _queue, {"limit": 3})
 post("/queues/{}/clear", _queue)
 post("/queues/{}/remove", _queue)
 post("/jobs", lambda _: "", lambda s: {"queue": s.queue, "id": s.job, "payload": [1]})

@@ -3,23 +3,22 @@
 import re
 from collections.abc import Iterable
 
-from millrace.admin.actions import ACTIONS
 from millrace.admin.connection import OPERATIONS
 from millrace.protocols.faktory import mutate
-from millrace.protocols.faktory.bulk import Request as MillraceRequest
-from millrace.protocols.faktory.connection import FaktoryConnection
-from millrace.protocols.goqueue.connection import GoqueueConnection
-from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.faktory.bulk import BulkRequest as MillraceRequest
+from millrace.protocols.faktory.connection import COMMANDS as FAKTORY_COMMANDS
+from millrace.protocols.goqueue.connection import COMMANDS as GOQUEUE_COMMANDS
+from millrace.protocols.masenko.connection import COMMANDS as MASENKO_COMMANDS
 from millrace.protocols.qless import calls, dialect_d
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.script_catalog import SPEC_COMMANDS
 from millrace.protocols.workq import inspection
-from millrace.protocols.workq.connection import WorkqConnection
-from millrace.records import requests
+from millrace.protocols.workq.connection import COMMANDS as WORKQ_COMMANDS
+from millrace.records import JOB_ACTIONS, requests
 from millrace.web.api.table import ROOT, TABLE
 
-#: Commands whose first argument selects what they do, with the words from the code where it has
-#: a table of them.
+#: Commands with subcommands as their first argument. The names are from the code where it has a
+#: table.
 _FAKTORY = {
     "QUEUE": ("PAUSE", "RESUME", "REMOVE", "LATENCY"),
     "WORKER": ("QUIET", "TERMINATE"),
@@ -28,11 +27,12 @@ _FAKTORY = {
 }
 _REDIS = {"SCRIPT": ("LOAD", "FLUSH", "EXISTS", "KILL")}
 _CONTROL = {
-    "act": tuple(ACTIONS),
+    "act": tuple(JOB_ACTIONS),
     "act_on_queue": requests.QueueAction,
     "act_on_worker": requests.WorkerAction,
     "act_on_recurring": requests.RecurringAction,
     "end": requests.EndLease,
+    "import_jobs": ("check", "begin", "stage", "finish", "discard"),
 }
 
 
@@ -40,17 +40,16 @@ def served() -> set[tuple[str, str]]:
     """Every command as (protocol, command). A dialect of Qless counts as a protocol."""
     redis = {name.decode() for name in QlessConnection.commands}
     return {
-        *_named("faktory", _expanded(_decoded(FaktoryConnection._commands), _FAKTORY)),
+        *_named("faktory", _expanded(_decoded(FAKTORY_COMMANDS), _FAKTORY)),
         *_named(
             "workq",
-            _expanded(
-                _decoded(WorkqConnection._commands), {"inspect": _decoded(inspection._OBJECTS)}
-            ),
+            _expanded(_decoded(WORKQ_COMMANDS), {"inspect": _decoded(inspection._OBJECTS)}),
         ),
-        *_named("masenko", _decoded(MasenkoConnection._commands)),
-        *_named("goqueue", _decoded(GoqueueConnection._commands)),
+        *_named("masenko", _decoded(MASENKO_COMMANDS)),
+        *_named("goqueue", _decoded(GOQUEUE_COMMANDS)),
         *_named("redis", _expanded((n for n in redis if not n.startswith("QLESS.")), _REDIS)),
         *_named("spec", SPEC_COMMANDS),
+        *_named("B", calls.COMMANDS),
         *_named("C", calls.COMMANDS),
         *_named("D", _distinct(dialect_d._COMMANDS)),
         *_named("T", dialect_d._EARLY),
@@ -88,7 +87,7 @@ def _actions() -> dict[str, Iterable[str]]:
 
 
 def _distinct(forms: dict[str, object]) -> Iterable[str]:
-    """The first name of each form: the others are aliases."""
+    """The first name of each form; further names are aliases."""
     names: dict[int, str] = {}
     for name, form in forms.items():
         names.setdefault(id(form), name)

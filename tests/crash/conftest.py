@@ -1,4 +1,6 @@
-"""The library that makes syncing fail, slow or traceable (sync_shim.c), compiled where gcc is."""
+"""The library that makes syncs fail, slow or traceable (sync_shim.c), compiled if gcc is
+installed.
+"""
 
 from pathlib import Path
 

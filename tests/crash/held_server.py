@@ -1,7 +1,7 @@
-"""A server in this process whose commits a test can hold back: sessions without sockets.
+"""An in-process server without sockets that lets a test hold back commits.
 
-Everything between the bytes of a client and the store is the server's own: sessions, turns, hubs
-and connections. Only the transport and the thread that waits for the disk are replaced.
+Everything between the bytes of a client and the store is the server's own code: sessions, turns,
+hubs and connections. Only the transport and the thread that waits for the disk are replaced.
 """
 
 import asyncio
@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-import msgspec
 from raw_conversation import greeting, reply_content
 
 from millrace.admin.connection import AdminConnection
 from millrace.admin.service import AdminService
 from millrace.config import Config
 from millrace.engine.engine import Engine
+from millrace.protocols.spec import protocol_rules
 from millrace.server.app import clock, listeners, recover
 from millrace.server.commit_thread import CommitThread
 from millrace.server.server import Server
@@ -72,7 +72,7 @@ class _Transport(asyncio.Transport):
         return default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever unsent."""
+        """The transport never buffers."""
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -93,7 +93,7 @@ class HeldServer:
         self._loop.run_until_complete(self._open(folder))
 
     async def _open(self, folder: Path) -> None:
-        self.engine = Engine(Random(1))
+        self.engine = Engine(Random(1), protocol_rules())
         self.store = SqliteStore(folder / "data", sync=False)
         recover(self.engine, self.store, clock)
         self.server = Server(
@@ -105,13 +105,13 @@ class HeldServer:
             ended=_fail,
             commits=HeldCommits,
         )
-        made = listeners(msgspec.convert({}, Config), self.engine, clock(), MAX_CONNECTIONS)
+        made = listeners(Config(), self.engine, clock(), MAX_CONNECTIONS)
         self._connect = {each.name: each.connect for each in made}
         admin = AdminService(self.engine, MAX_CONNECTIONS)
         self._connect["control"] = lambda: AdminConnection(admin)
         for hub in (*(each.hub for each in made), admin):
             self.server.hubs.append(hub)
-            hub.hubs, hub.touched = self.server.hubs, self.server.touched
+            hub.hubs, hub.with_messages = self.server.hubs, self.server.with_messages
         admin.begin(clock())
 
     def close(self) -> None:
@@ -123,12 +123,12 @@ class HeldServer:
         self.store.close()
 
     def hold(self) -> None:
-        """Commit nothing from now on."""
+        """Hold back all commits from now on."""
         assert self.engine.committing is None
         HeldCommits.held = True
 
     def release(self) -> None:
-        """Finish the commit that was held back, and those after it."""
+        """Finish the held commit and the following ones."""
         HeldCommits.held = False
         waiting, HeldCommits.waiting = HeldCommits.waiting, []
         for finish in waiting:
@@ -136,7 +136,7 @@ class HeldServer:
         self._spin()
 
     def send(self, protocol: str, request: bytes, client: str = "main") -> bytes:
-        """Send a request; the reply, or nothing if the reply waits."""
+        """Send a request. Returns the reply, or an empty value if the reply waits."""
         session, transport = self._session(protocol, client)
         transport.written = b""
         session.data_received(request)
@@ -144,12 +144,12 @@ class HeldServer:
         return reply_content(protocol, transport.written)
 
     def written(self, protocol: str, client: str) -> bytes:
-        """What the client has received since its last request."""
+        """The data that the client has received since its last request."""
         return reply_content(protocol, self._sessions[protocol, client][1].written)
 
     def advance_timers(self, now: int) -> None:
         self.engine.tick(now)
-        self.server.after(clock())
+        self.server.after_commands(clock())
         self._spin()
 
     def _session(self, protocol: str, client: str) -> tuple[Session, _Transport]:

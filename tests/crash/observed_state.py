@@ -1,7 +1,8 @@
-"""The complete state that clients can observe, except what is documented to end with the process.
+"""The complete state that clients can observe, except state that is documented to end with the
+process.
 
 Left out: connections and workers, statistics since the start, and values that depend on the time of
-the question.
+the request.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 from command_rows import ROWS, SCRIPTS, control, faktory, now, words, workq
 from raw_conversation import Conversation
 
-#: Fields that depend on the time of the question or on what happened since the start.
+#: Fields that depend on the time of the request or on events since the start.
 _VOLATILE = {
     "asked",
     "depths",
@@ -76,7 +77,7 @@ def observe(conversation: Conversation) -> State:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Where two states differ."""
+    """The paths at which two states differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             each

@@ -1,10 +1,12 @@
-"""Leaves of a log what a power cut would: only what was synced (sync_shim.c writes that down)."""
+"""Truncates a log as a power cut would, to its synced part (recorded by sync_shim.c)."""
 
 from pathlib import Path
 
 
 def cut_back(log: Path, syncs: Path) -> None:
-    """Once the log starts over at its beginning its size says less; then less is cut, never more."""
+    """After the log restarts at its beginning, its size is less precise; then less is cut, never
+    more.
+    """
     synced = 0
     if syncs.exists():
         for entry in syncs.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""One client of every port of a server: a request goes out, and one complete reply comes back."""
+"""One client for every port of a server: it sends a request and receives one complete reply."""
 
 import asyncio
 import json
@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from millrace.admin.client import hello as admin_hello
 from millrace.server.control_socket import socket_of
 from millrace.web.app import application
-from millrace.web.settings import Settings
-from millrace.web.state import Room
+from millrace.web.settings import WebSettings
+from millrace.web.state import AppState
 
 TIMEOUT = 20.0
 
@@ -24,7 +24,7 @@ class Conversation(Protocol):
 
 
 class SocketConversation:
-    """Talks to a running server over its sockets."""
+    """Sends the requests to a running server over its sockets."""
 
     def __init__(self, ports: dict[str, int], data: Path) -> None:
         self._ports, self._data = ports, data
@@ -68,7 +68,7 @@ class SocketConversation:
 
 
 def reply_content(protocol: str, reply: bytes) -> bytes:
-    """The reply; of the admin socket the result of the last line."""
+    """The reply; for the admin socket the result of the last line."""
     if protocol != "control" or not reply:
         return reply
     line = reply.splitlines()[-1]
@@ -77,7 +77,9 @@ def reply_content(protocol: str, reply: bytes) -> bytes:
 
 
 def greeting(protocol: str, client: str) -> bytes:
-    """The first line of a client, where the protocol has one. Faktory's server speaks before it."""
+    """The first line of a client, where the protocol has one. Faktory's server sends a line before
+    it.
+    """
     if protocol == "control":
         return admin_hello()
     if protocol != "faktory":
@@ -160,7 +162,7 @@ def _is_complete_goqueue(data: bytes) -> bool:
 async def _call_web(data: Path, request: bytes) -> bytes:
     """Call the web application with a request, over the control socket of the server."""
     method, path, body = json.loads(request)
-    settings = Settings(
+    settings = WebSettings(
         control=str(socket_of(data)),
         data="",
         lake="",
@@ -174,7 +176,7 @@ async def _call_web(data: Path, request: bytes) -> bytes:
         key="",
         sockets=[],
     )
-    room = Room(settings)
+    room = AppState(settings)
     plain, _, query = path.partition("?")
     content = b"" if body is None else json.dumps(body).encode()
     scope = {

@@ -1,9 +1,9 @@
-"""Kills a server at random moments and checks after each restart that it kept its promises.
+"""Kills a server at random times and checks after each restart that it kept its promises.
 
-One round: start the server on the data folder that the last kill left behind (sometimes killing it
-during that start, too), compare its counts with the ledger, let clients loose on it, kill it. Every
-few rounds, and at the end, all jobs are taken out and compared one by one. See ledger.py for what
-must hold, traffic.py for what the clients do.
+One round: start the server on the data folder of the last kill (sometimes killing it during that
+start, too), compare its counts with the ledger, run clients against it, kill it. Every few rounds,
+and at the end, all jobs are taken out and compared one by one. ledger.py describes the promises,
+traffic.py the clients.
 
     .venv/bin/python tests/crash/rounds.py --rounds 1000
 """
@@ -30,7 +30,7 @@ from traffic import Traffic
 from raw_faktory import RawFaktory, RefusedError, line
 from server_process import DidNotStartError, ServerProcess, server_process
 
-# How a round ends, and how often each.
+# The endings of a round with their weights.
 ENDINGS = {
     "killed after a while": 12,
     "killed at a reply": 6,
@@ -51,7 +51,7 @@ class Tally:
 
 
 class Run:
-    """A server, its data folder, and all that the clients of all rounds know about it."""
+    """A server, its data folder, and the knowledge of the clients of all rounds."""
 
     def __init__(self, server: ServerProcess, seed: int) -> None:
         self.seed = seed
@@ -77,7 +77,7 @@ class Run:
         self.tally.rounds += 1
 
     def finish(self) -> None:
-        """Take everything out, and see that nothing of it comes back after a clean stop."""
+        """Take out all jobs, and check that none of them exists after a clean stop."""
         self._start()
         with RawFaktory(self._server.port, wid="auditor") as auditor:
             self.ledger.check_total(total(auditor.info()))
@@ -89,7 +89,7 @@ class Run:
         with RawFaktory(self._server.port, wid="auditor") as auditor:
             self._drain(auditor)
 
-    # The parts of a round
+    # The steps of a round
 
     def _start(self) -> None:
         self.ledger.life += 1
@@ -136,7 +136,7 @@ class Run:
             raise ViolationError(f"the server exited with {self._server.returncode} on SIGTERM")
 
     def _flush(self, rng: random.Random) -> None:
-        """On a drained server: all of the jobs are there after a crash, or none of them."""
+        """On a drained server: after a crash either all of the jobs exist or none of them."""
         with RawFaktory(self._server.port) as connection:
             units = [
                 self.ledger.pushing(f"{self.ledger.life:06d}-flush-{n:06d}", 25)
@@ -165,7 +165,7 @@ class Run:
         self._kill()
 
     def _kill(self) -> None:
-        """SIGKILL; that the server had ended by itself before is a violation."""
+        """SIGKILL. It is a violation if the server had already ended."""
         code = self._server.returncode
         self._server.kill()
         self.tally.kills += 1
@@ -183,7 +183,7 @@ def _log_uniform(rng: random.Random, low: float, high: float) -> float:
 
 @contextlib.contextmanager
 def _evidence(run: Run, server: ServerProcess, replay: str) -> Iterator[None]:
-    """Keep what a violation left behind, and say where."""
+    """Keep the files of a violation, and print their path."""
     try:
         yield
     except (ViolationError, RefusedError, DidNotStartError, AssertionError) as error:
@@ -193,7 +193,7 @@ def _evidence(run: Run, server: ServerProcess, replay: str) -> Iterator[None]:
         (folder / "stderr.log").write_text(server.stderr, encoding="utf-8")
         raise ViolationError(
             f"round {run.tally.rounds + 1}, life {run.ledger.life}: {error}\n"
-            f"The data folder, stderr.log and ledger.jsonl are kept in {folder}\n"
+            f"The data folder, stderr.log and ledger.jsonl are in {folder}\n"
             f"To try the same again: {replay}"
         ) from error
 
@@ -206,7 +206,7 @@ def crash_test(
     durability: str = "fsync",
     progress: Callable[[Tally], None] = lambda _: None,
 ) -> Run:
-    """Raises ViolationError, with all that is known, as soon as anything is wrong."""
+    """Raises ViolationError with all details at the first violation."""
     replay = f"tests/crash/rounds.py --rounds {rounds} --seed {seed} --durability {durability}"
     with server_process(folder / "data", MILLRACE_SERVER_DURABILITY=durability) as server:
         run = Run(server, seed)
@@ -264,7 +264,7 @@ def main() -> None:
         f"{ledger.acknowledged_pushes:,} pushes and {ledger.acknowledged_acks:,} completions "
         f"acknowledged, {tally.kills:,} kills ({tally.kills_during_start} of them during a start), "
         f"{tally.drains} full comparisons; slowest start {tally.slowest_start:.2f} s, "
-        f"data folder {size / 2**20:.0f} MiB. Nothing lost, nothing done came back."
+        f"data folder {size / 2**20:.0f} MiB. No acknowledged command was lost, no completed job was leased again."
     )
 
 

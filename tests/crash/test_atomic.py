@@ -1,4 +1,4 @@
-"""ATOMIC under SIGKILL and power cuts: all of a transaction is there, or nothing of it."""
+"""ATOMIC under SIGKILL and power cuts: a transaction is stored completely or not at all."""
 
 import json
 import random
@@ -23,12 +23,12 @@ DRAIN = 0.25
 
 
 def alias(number: int) -> bytes:
-    """The id by which Workq knows a task."""
+    """The Workq id of a task."""
     return b"00000000-0000-4000-8000-%012x" % number
 
 
 class AtomicRun(Run):
-    """As the rounds of rounds.py, with other clients and another way of looking."""
+    """Like the rounds of rounds.py, with other clients and another comparison."""
 
     def __init__(self, server: ServerProcess, seed: int, after_kill: Callable[[], None]) -> None:
         super().__init__(server, seed)
@@ -43,27 +43,27 @@ class AtomicRun(Run):
         self._start()
         self._compare()
         if rng.random() < DRAIN:
-            self._do_everything()
+            self._complete_all()
         self._work("killed at a reply" if rng.random() < 0.5 else "killed after a while", rng)
         self.tally.rounds += 1
 
     def finish(self) -> None:
-        """Do every task, and see that none of them comes back."""
+        """Complete every task, and check that none of them is ready again."""
         self._start()
         self._compare()
-        self._do_everything()
+        self._complete_all()
         self._kill()
         self._start()
         self._compare()
         assert not any(book.acknowledged for book in self.books.books)
 
-    # The parts of a round
+    # The steps of a round
 
     def _compare(self) -> None:
-        """What is there, be it ready or blocked, and what Masenko says of it."""
+        """The existing tasks, ready or blocked, and Masenko's counts of them."""
         found: dict[int, dict[str, Any]] = {}
         with RawWorkq(self._server.ports["workq"]) as workq:
-            for number in self.books.ids_to_look_at():
+            for number in self.books.candidate_ids():
                 job = workq.inspect(alias(number))
                 if job is None:
                     continue
@@ -85,8 +85,8 @@ class AtomicRun(Run):
         if shown != expected:
             raise ViolationError(f"INFO should show {expected}, and shows {shown}")
 
-    def _do_everything(self) -> None:
-        """Fetch whatever is ready and finish it, until that has made everything else ready."""
+    def _complete_all(self) -> None:
+        """Fetch and finish every ready task until all blocked tasks have become ready."""
         with RawMasenko(self._server.ports["masenko"]) as wire:
             for book in self.books.books:
                 while book.acknowledged:
@@ -96,7 +96,7 @@ class AtomicRun(Run):
                     done = Change(done=list(book.held))
                     wire.send(atomic(*[ack(number) for number in book.held.values()]))
                     book.sending(done)
-                    book.heard(done, wire.line())
+                    book.replied(done, wire.line())
                 wire.send(fetch(*book.queues))
                 if (reply := wire.line()) != b"EMPTY {}":
                     raise ViolationError(f"everything is done, but FETCH was answered {reply!r}")
@@ -140,19 +140,19 @@ def atomic_rounds(
 
 
 def new_seed() -> int:
-    return random.SystemRandom().randrange(10**6)  # a failure names it
+    return random.SystemRandom().randrange(10**6)  # printed with a failure
 
 
-# At random moments
+# At random times
 
 
-def test_after_a_kill_all_of_a_transaction_is_there_or_nothing(tmp_path: Path) -> None:
+def test_a_kill_keeps_transactions_complete_or_absent(tmp_path: Path) -> None:
     run = atomic_rounds(12, new_seed(), tmp_path)
     assert run.tally.kills >= 12
     assert run.replies > 500
 
 
-def test_after_a_power_cut_too(tmp_path: Path, sync_shim: Path) -> None:
+def test_a_power_cut_keeps_transactions_complete_or_absent(tmp_path: Path, sync_shim: Path) -> None:
     syncs = tmp_path / "syncs.log"
 
     def cut(data: Path) -> None:
@@ -162,12 +162,12 @@ def test_after_a_power_cut_too(tmp_path: Path, sync_shim: Path) -> None:
     atomic_rounds(6, new_seed(), tmp_path, cut, LD_PRELOAD=str(sync_shim), SYNC_SHIM_LOG=str(syncs))
 
 
-def test_the_rounds_notice_a_server_that_keeps_nothing(tmp_path: Path) -> None:
+def test_the_rounds_detect_a_server_without_durability(tmp_path: Path) -> None:
     with pytest.raises(ViolationError, match="are lost"):
         atomic_rounds(4, 1, tmp_path, MILLRACE_SERVER_DURABILITY="memory")
 
 
-# At chosen moments
+# At chosen times
 
 
 @pytest.fixture
@@ -183,8 +183,10 @@ def restart(run: AtomicRun) -> None:
     run._start()
 
 
-def test_what_waits_for_others_does_so_through_any_number_of_kills(run: AtomicRun) -> None:
-    """The spec's example: the third waits for the first, the fourth for the third and the first."""
+def test_blocked_tasks_stay_blocked_across_kills(run: AtomicRun) -> None:
+    """The specification's example: the third waits for the first, the fourth for the third and the
+    first.
+    """
     book = run.books.books[0]
     one, two = (book.new_task(book.queues[0]) for _ in range(2))
     three = book.new_task(book.queues[1], {one.number})
@@ -193,7 +195,7 @@ def test_what_waits_for_others_does_so_through_any_number_of_kills(run: AtomicRu
     with RawMasenko(run._server.ports["masenko"]) as wire:
         book.sending(change)
         wire.send(atomic(push(one), push(two), push(three, [-2]), push(four, [-1, -3])))
-        book.heard(change, wire.line())
+        book.replied(change, wire.line())
     order = []
     while book.acknowledged:
         restart(run)
@@ -204,12 +206,12 @@ def test_what_waits_for_others_does_so_through_any_number_of_kills(run: AtomicRu
             change = Change(done=[order[-1]])
             wire.send(ack(book.held[order[-1]]))
             book.sending(change)
-            book.heard(change, wire.line())
+            book.replied(change, wire.line())
     assert sorted(order) == [one.number, two.number, three.number, four.number]
     assert order.index(one.number) < order.index(three.number) < order.index(four.number)
 
 
-def test_a_transaction_that_did_not_come_to_its_end_leaves_nothing(run: AtomicRun) -> None:
+def test_an_unfinished_transaction_has_no_effect(run: AtomicRun) -> None:
     book, other = run.books.books[:2]
     tasks = [book.new_task(book.queues[0]) for _ in range(2)]
     with (
@@ -217,47 +219,45 @@ def test_a_transaction_that_did_not_come_to_its_end_leaves_nothing(run: AtomicRu
         RawMasenko(run._server.ports["masenko"]) as second,
     ):
         wire.send(b"ATOMIC\n" + b"".join(map(push, tasks)))
-        book.pushes_sent += len(tasks)  # they may have ids by now, but nobody may have pushed them
+        book.pushes_sent += len(tasks)  # they may have ids by now, but must not be pushed
         change = Change(pushed=[other.new_task(other.queues[0])])
         other.sending(change)
         second.send(push(change.pushed[0]))
-        other.heard(change, second.line())
+        other.replied(change, second.line())
         restart(run)
     run._compare()
 
 
-def test_half_a_transaction_would_be_noticed(run: AtomicRun) -> None:
+def test_half_a_transaction_is_detected(run: AtomicRun) -> None:
     book = run.books.books[0]
     change = Change(pushed=[book.new_task(book.queues[0]) for _ in range(2)])
     with RawMasenko(run._server.ports["masenko"]) as wire:
         book.sending(change)
-        wire.send(push(change.pushed[0]))  # the first on its own
+        wire.send(push(change.pushed[0]))  # the first one without a transaction
         assert wire.line().startswith(b"OK ")
         restart(run)
     with pytest.raises(ViolationError, match="none of the 2 states"):
         run._compare()
 
 
-# What a book notices
+# Violations that a book detects
 
 
 @pytest.fixture
 def book() -> Book:
-    """Of 1 and 2 acknowledged; then 3 and 4 came and 1 was done, and then 5: unanswered."""
+    """1 and 2 are acknowledged; then 3 and 4 were pushed and 1 was done, and then 5: unanswered."""
     book = Book("some-client")
     tasks = [book.new_task(book.queues[0]) for _ in range(5)]
     first = Change(pushed=tasks[:2])
     book.sending(first)
-    book.heard(first, b'OK {"ids":[11,12]}')
+    book.replied(first, b'OK {"ids":[11,12]}')
     book.sending(Change(pushed=tasks[2:4], done=[1]))
     book.sending(Change(pushed=tasks[4:]))
     return book
 
 
 @pytest.mark.parametrize("found", [[1, 2], [2, 3, 4], [2, 3, 4, 5]])
-def test_unanswered_transactions_may_be_done_or_not_one_after_another(
-    book: Book, found: list[int]
-) -> None:
+def test_unanswered_transactions_may_be_applied_in_order(book: Book, found: list[int]) -> None:
     book.settle(found)
     assert sorted(book.acknowledged) == found
 
@@ -276,38 +276,40 @@ def test_unanswered_transactions_may_be_done_or_not_one_after_another(
         [1, 2, 2],
     ],
 )
-def test_anything_else_is_noticed(book: Book, found: list[int]) -> None:
+def test_any_other_state_is_a_violation(book: Book, found: list[int]) -> None:
     with pytest.raises(ViolationError, match="none of the 3 states"):
         book.settle(found)
 
 
 @pytest.mark.parametrize(
-    ("changed", "complaint"),
+    ("changed", "violation"),
     [
         ({}, None),
-        ({"failures": 1}, "came as"),
-        ({"id": 11}, "had the id 12, and comes as 11"),
-        ({"queue": "some-client-b"}, "came as"),
-        ({"payload": {"client": "some-client", "number": 2, "text": "?"}}, "came as"),
-        ({"payload": {"client": "some-client", "number": 9, "text": ""}}, "nobody should have"),
+        ({"failures": 1}, "was leased as"),
+        ({"id": 11}, "had the id 12, but was leased as 11"),
+        ({"queue": "some-client-b"}, "was leased as"),
+        ({"payload": {"client": "some-client", "number": 2, "text": "?"}}, "was leased as"),
+        ({"payload": {"client": "some-client", "number": 9, "text": ""}}, "unexpected lease of"),
     ],
 )
-def test_a_task_must_come_as_it_was_pushed(changed: dict[str, Any], complaint: str | None) -> None:
+def test_a_leased_task_must_equal_the_pushed_task(
+    changed: dict[str, Any], violation: str | None
+) -> None:
     book = Book("some-client")
     change = Change(pushed=[book.new_task(book.queues[0]) for _ in range(2)])
     change.pushed.append(book.new_task(book.queues[0], {2}))
     book.sending(change)
-    book.heard(change, b'OK {"ids":[11,12,13]}')
-    told = {"id": 12, "queue": "some-client-a", "name": "task-2"}
-    told |= {"payload": change.pushed[1].payload, **changed}
-    reply = b"OK " + json.dumps(told).encode()
-    if complaint is not None:
-        with pytest.raises(ViolationError, match=complaint):
+    book.replied(change, b'OK {"ids":[11,12,13]}')
+    received = {"id": 12, "queue": "some-client-a", "name": "task-2"}
+    received |= {"payload": change.pushed[1].payload, **changed}
+    reply = b"OK " + json.dumps(received).encode()
+    if violation is not None:
+        with pytest.raises(ViolationError, match=violation):
             book.handed_out(reply)
         return
     assert book.handed_out(reply) == 2
-    with pytest.raises(ViolationError, match="nobody should have been handed"):
+    with pytest.raises(ViolationError, match="unexpected lease of"):
         book.handed_out(reply)
-    told |= {"id": 13, "name": "task-3", "payload": change.pushed[2].payload}
-    with pytest.raises(ViolationError, match="before those it waits for"):
-        book.handed_out(b"OK " + json.dumps(told).encode())
+    received |= {"id": 13, "name": "task-3", "payload": change.pushed[2].payload}
+    with pytest.raises(ViolationError, match="before its blockers"):
+        book.handed_out(b"OK " + json.dumps(received).encode())

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, torn files, and two servers that want the same folder."""
+"""SIGKILL at random times, torn files, and two servers on the same folder."""
 
 import random
 import time
@@ -14,7 +14,7 @@ from server_process import ServerProcess, running_server, server_process
 
 
 def new_seed() -> int:
-    return random.SystemRandom().randrange(10**6)  # a failure names it
+    return random.SystemRandom().randrange(10**6)  # printed with a failure
 
 
 def test_twenty_rounds(tmp_path: Path) -> None:
@@ -24,11 +24,11 @@ def test_twenty_rounds(tmp_path: Path) -> None:
     assert run.ledger.acknowledged_acks > 100
 
 
-def test_without_syncing_a_killed_process_loses_nothing_either(tmp_path: Path) -> None:
+def test_without_syncs_a_killed_process_loses_no_data(tmp_path: Path) -> None:
     crash_test(4, new_seed(), tmp_path, durability="os")
 
 
-def test_the_rounds_notice_a_server_that_keeps_nothing(tmp_path: Path) -> None:
+def test_the_rounds_detect_a_server_without_durability(tmp_path: Path) -> None:
     with pytest.raises(ViolationError, match="lost"):
         crash_test(4, 1, tmp_path, durability="memory")
     assert (tmp_path / "ledger.jsonl").exists()
@@ -36,11 +36,9 @@ def test_the_rounds_notice_a_server_that_keeps_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut off", "garbage"])
-def test_a_torn_tail_of_the_log_takes_nothing_acknowledged_with_it(
-    tmp_path: Path, damage: str
-) -> None:
-    """What was written after the last acknowledgement may be damaged in any way, and the mark may
-    be as old as that: it is not synced.
+def test_a_torn_log_tail_loses_no_acknowledged_command(tmp_path: Path, damage: str) -> None:
+    """Data after the last acknowledgement may be damaged in any way, and the mark may be equally
+    old, because it is not synced.
     """
     seed = new_seed()
     print(f"seed {seed}")
@@ -56,7 +54,7 @@ def test_a_torn_tail_of_the_log_takes_nothing_acknowledged_with_it(
                 (log,) = server.data.rglob("*-wal")
                 safe = log.stat().st_size
                 mark = (server.data / "mark").read_bytes()
-                push_unheard(connection, ledger, f"after-{cycle}", rng.randint(1, 100))
+                push_without_reply(connection, ledger, f"after-{cycle}", rng.randint(1, 100))
                 wait_for_growth(log, safe)
                 server.kill()
             tear(log, safe, damage, rng)
@@ -73,7 +71,7 @@ def push_acknowledged(connection: RawFaktory, ledger: Ledger, name: str, count: 
         ledger.pushed(f"{name}-{n:06d}")
 
 
-def push_unheard(connection: RawFaktory, ledger: Ledger, name: str, count: int) -> None:
+def push_without_reply(connection: RawFaktory, ledger: Ledger, name: str, count: int) -> None:
     units = [ledger.pushing(f"{name}-{n:06d}", 25) for n in range(count)]
     connection.send(b"".join(line("PUSH", unit) for unit in units))
 
@@ -81,7 +79,7 @@ def push_unheard(connection: RawFaktory, ledger: Ledger, name: str, count: int) 
 def wait_for_growth(log: Path, size: int) -> None:
     deadline = time.monotonic() + 10
     while log.stat().st_size <= size:
-        assert time.monotonic() < deadline, "nothing is written to the log"
+        assert time.monotonic() < deadline, "the log does not grow"
         time.sleep(0.001)
 
 
@@ -96,7 +94,7 @@ def tear(log: Path, safe: int, damage: str, rng: random.Random) -> None:
             file.write(rng.randbytes(size - place))
 
 
-def test_a_second_server_on_the_same_folder_is_refused_and_does_no_harm(
+def test_a_second_server_on_the_same_folder_is_refused(
     server: ServerProcess, faktory: RawFaktory
 ) -> None:
     unit = {"jid": "before-second", "queue": "q", "jobtype": "t", "args": []}
@@ -104,10 +102,12 @@ def test_a_second_server_on_the_same_folder_is_refused_and_does_no_harm(
     with server_process(server.data) as second:
         second.spawn()
         assert second.wait() not in {0, None}
-        said = second.stderr
-    assert str(server.data) in said
-    assert "Traceback" not in said
-    assert any(word in said.lower() for word in ("another", "already", "in use", "locked")), said
+        output = second.stderr
+    assert str(server.data) in output
+    assert "Traceback" not in output
+    assert any(word in output.lower() for word in ("another", "already", "in use", "locked")), (
+        output
+    )
 
     faktory.push({**unit, "jid": "after-second"})
     assert server.alive

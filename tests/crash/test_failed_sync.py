@@ -1,4 +1,4 @@
-"""A disk that cannot sync: the server must not go on as if it had."""
+"""A disk that cannot sync: the server must not continue."""
 
 import json
 from pathlib import Path
@@ -12,18 +12,18 @@ from server_process import ServerProcess, server_process
 
 
 def explanation(server: ServerProcess) -> str:
-    """What the server logged as its problem, in lower case."""
+    """The errors that the server logged, in lower case."""
     problems = [
         record
         for record in server.log_records()
         if str(record.get("level", "")).lower() in {"error", "critical", "fatal"}
     ]
-    assert problems, f"no error among the log lines:\n{server.stderr}"
+    assert problems, f"no error in the log:\n{server.stderr}"
     assert "Traceback" not in server.stderr
     return json.dumps(problems, ensure_ascii=False).lower()
 
 
-def test_a_failed_sync_ends_the_server_without_acknowledging_anything(
+def test_a_failed_sync_ends_the_server_without_an_acknowledgement(
     tmp_path: Path, sync_shim: Path
 ) -> None:
     trigger = tmp_path / "sync fails now"
@@ -45,11 +45,11 @@ def test_a_failed_sync_ends_the_server_without_acknowledging_anything(
                 with pytest.raises((RefusedError, ConnectionError)):
                     connection.reply()
             assert server.wait() > 0
-        said = explanation(server)
-        assert "sync" in said
-        assert "disk" in said
-        assert str(server.data).lower() in said
-        assert "start" in said  # what to do next
+        errors = explanation(server)
+        assert "sync" in errors
+        assert "disk" in errors
+        assert str(server.data).lower() in errors
+        assert "start" in errors  # the message names the next step
 
         ledger.life += 1
         server.start()

@@ -1,4 +1,4 @@
-"""While a commit is held back, every reply waits that depends on state which is not committed."""
+"""While a commit is held back, every reply waits that depends on uncommitted state."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from command_rows import ROWS, Row, Stage, control, faktory, request_of, words, workq
 from held_server import HeldServer
 
-#: HTTP routes are requests to the control socket, which have rows of their own.
+#: HTTP routes are requests to the control socket, which have their own rows.
 WIRE_ROWS = [row for row in ROWS if row.protocol != "http"]
 #: Commands that end the connection or wait for something else, and reports that need a lake.
 NOT_SENT = {"QUIT", "END", "run", "BRPOP", "ship", "run_pipeline", "journal", "server", "pipeline"}
@@ -29,7 +29,7 @@ def rows(*effects: str) -> list[Row]:
 
 
 def test_a_repeated_change_waits_for_the_first_one(server: HeldServer) -> None:
-    """The second client hears "done", "already done" or a refusal: each depends on the first."""
+    """The second client receives "done", "already done" or an error: each depends on the first."""
     early = [
         row.name for number, row in enumerate(rows("changes")) if _is_early(server, row, number)
     ]
@@ -42,7 +42,7 @@ def _is_early(server: HeldServer, row: Row, number: int) -> bool:
     server.hold()
     first = server.send(protocol, data, client)
     second = server.send(protocol, data, "other") if row.command != "EXEC" else b""
-    assert server.engine.has_uncommitted, f"{row.name} changed nothing"
+    assert server.engine.has_uncommitted, f"{row.name} had no effect"
     server.release()
     assert server.written(protocol, client), f"{row.name} has no reply"
     return bool(first or second)
@@ -62,7 +62,7 @@ def test_a_read_waits_for_the_change_of_another_client(server: HeldServer) -> No
     assert not early
 
 
-def test_a_read_changes_nothing(server: HeldServer) -> None:
+def test_a_read_has_no_effect(server: HeldServer) -> None:
     for number, row in enumerate(rows("reads", "nothing")):
         stage = Stage(server, f"only-read-{number}")
         protocol, data, client = request_of(row, stage)
@@ -72,7 +72,7 @@ def test_a_read_changes_nothing(server: HeldServer) -> None:
         server.release()
 
 
-def test_what_depends_on_no_durable_state_does_not_wait(server: HeldServer) -> None:
+def test_a_reply_without_durable_state_does_not_wait(server: HeldServer) -> None:
     late = []
     for number, row in enumerate(rows("nothing", "memory")):
         stage = Stage(server, f"never-waits-{number}")
@@ -86,8 +86,8 @@ def test_what_depends_on_no_durable_state_does_not_wait(server: HeldServer) -> N
 
 
 def _may_wait(row: Row) -> bool:
-    """Some commands of the Qless port on state in memory share the rule of the others: those on
-    workers, and those on scratch keys.
+    """Commands of the Qless port on workers and scratch keys are in memory but follow the rule for
+    durable commands.
     """
     return row.effect == "memory" and row.protocol != "faktory"
 
@@ -116,7 +116,7 @@ def test_a_lease_waits_for_the_push(server: HeldServer) -> None:
     for number, row in enumerate(rows("leases")):
         stage = Stage(server, f"pushed-{number}")
         protocol, data, client = request_of(row, stage)
-        server.send(protocol, data, client)  # the prepared job is gone
+        server.send(protocol, data, client)  # the prepared job was removed
         server.hold()
         server.send("faktory", faktory("PUSH", _unit("new-" + stage.job, queue=stage.queue)), "p")
         assert not server.send(protocol, data, client), row.name
@@ -172,7 +172,7 @@ def test_a_lease_waits_for_a_put_over_an_existing_job(server: HeldServer) -> Non
 
 
 def test_a_lease_after_the_commit_of_its_push_does_not_wait(server: HeldServer) -> None:
-    """While one commit is under way, the turn behind it leases a job of an older one."""
+    """While one commit is in progress, the following turn leases a job of an older commit."""
     stage = Stage(server, "older-job")
     stage.push()
     server.hold()
@@ -182,7 +182,7 @@ def test_a_lease_after_the_commit_of_its_push_does_not_wait(server: HeldServer) 
     server.release()
 
 
-# Refusals
+# Errors
 
 
 def test_a_conflict_waits_for_the_push_that_it_depends_on(server: HeldServer) -> None:
@@ -204,3 +204,13 @@ def test_not_found_waits_for_the_removal_that_it_depends_on(server: HeldServer) 
     assert not server.send("qless", words("QLESS.GET", 0, stage.job), "reader")
     server.release()
     assert b'"not found"' in server.written("control", "second")
+
+
+def test_a_repeated_recur_off_waits_for_the_first_one(server: HeldServer) -> None:
+    stage = Stage(server, "recurring-1")
+    off = words("QLESS.RECUR", 0, "off", stage.recurring())
+    server.hold()
+    assert not server.send("qless", off, "first")
+    assert not server.send("qless", off, "second")
+    server.release()
+    assert server.written("qless", "second").startswith(b":")

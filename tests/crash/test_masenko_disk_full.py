@@ -1,4 +1,6 @@
-"""A full disk, as a Masenko client sees it: it is told, waiting goes on, and space brings all back."""
+"""A full disk for a Masenko client: it gets an error, waits work, and space restores all
+commands.
+"""
 
 import json
 import time
@@ -12,7 +14,7 @@ from server_process import server_process
 REFUSED = b'ERR {"msg":"disk full: nothing was changed, try again later"}'
 
 
-def test_a_full_disk_is_said_survived_and_recovered_from(small_disk: Path) -> None:  # noqa: F811
+def test_a_full_disk_is_reported_and_recovered_from(small_disk: Path) -> None:  # noqa: F811
     line = f'PUSH {{"name":"a","queue":"q","payload":"{"x" * 65_000}"}}'
     with server_process(small_disk / "data") as server:
         server.start()
@@ -31,14 +33,14 @@ def test_a_full_disk_is_said_survived_and_recovered_from(small_disk: Path) -> No
             assert client.ack(held) == REFUSED
             assert client.commit(f'ACK {{"id":{held}}}') == REFUSED
             assert client.ask("PING") == b"PONG {}"
-            assert client.queues()["q"] == (len(added), 0, 0), "what was refused is there"
+            assert client.queues()["q"] == (len(added), 0, 0), "a refused task exists"
             (small_disk / "ballast").unlink()
             deadline = time.monotonic() + 20
             while client.ack(held) == REFUSED:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
             assert client.ack(held) == b'ERR {"msg":"task not acquired"}'
-            # Completions continue as soon as the reserve is released, pushes when it fits again.
+            # Completions work as soon as the reserve is released, pushes when it fits again.
             while client.ask('PUSH {"name":"last","queue":"waits"}') == REFUSED:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)

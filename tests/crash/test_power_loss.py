@@ -1,4 +1,4 @@
-"""What a power cut leaves of the log: only what was synced. A kill alone cannot show this."""
+"""After a power cut the log contains only synced data. A kill alone cannot show this."""
 
 import random
 import signal
@@ -55,12 +55,12 @@ def power_cuts(folder: Path, shim: Path, seed: int, durability: str) -> None:
             drain(auditor, ledger)
 
 
-def test_everything_acknowledged_survives_a_power_cut(tmp_path: Path, sync_shim: Path) -> None:
+def test_acknowledged_commands_survive_a_power_cut(tmp_path: Path, sync_shim: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     print(f"seed {seed}")
     power_cuts(tmp_path, sync_shim, seed, "fsync")
 
 
-def test_this_test_notices_a_server_that_does_not_sync(tmp_path: Path, sync_shim: Path) -> None:
+def test_a_server_without_syncs_is_detected(tmp_path: Path, sync_shim: Path) -> None:
     with pytest.raises(ViolationError, match="lost"):
         power_cuts(tmp_path, sync_shim, 1, "os")

@@ -34,7 +34,7 @@ def test_without_the_lock_file_a_second_server_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("removed", ["folder", "millrace.db", "millrace.db-wal"])
-def test_a_server_without_its_files_acknowledges_nothing(tmp_path: Path, removed: str) -> None:
+def test_a_server_without_its_files_acknowledges_no_command(tmp_path: Path, removed: str) -> None:
     data = tmp_path / "data"
     with running_server(data) as server:
         assert push(server, "job-00000001")
@@ -47,7 +47,7 @@ def test_a_server_without_its_files_acknowledges_nothing(tmp_path: Path, removed
         assert "was deleted while the server was running" in server.stderr
 
 
-def test_a_replaced_folder_is_noticed(tmp_path: Path) -> None:
+def test_a_replaced_folder_is_detected(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running_server(data) as server, server_process(data) as second:
         assert push(server, "job-00000001")

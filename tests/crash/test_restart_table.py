@@ -1,4 +1,6 @@
-"""Every command alone in a quiet server, then kill -9: the restarted server shows the same state."""
+"""Every command alone on a quiet server, then kill -9: the restarted server shows the same
+state.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,14 +42,14 @@ def test_a_change_alone_in_a_turn_survives_a_kill(protocol: str, server: ForkedS
 
 
 def _lost(server: ForkedServer, row: Row, name: str) -> list[str]:
-    """What the command changed and the restarted server does not show."""
+    """The changes of the command that the restarted server does not show."""
     conversation = SocketConversation(server.ports, server.data)
     stage = Stage(conversation, name)
     request = request_of(row, stage)
     before = observe(conversation)
     reply = stage.need(*request)
     after = observe(conversation)
-    assert before != after, f"{row.name} changed nothing: {reply!r}"
+    assert before != after, f"{row.name} had no effect: {reply!r}"
     server.kill()
     conversation.close()
     server.start()

@@ -1,4 +1,4 @@
-"""What Masenko and Go Job Queue clients were told holds after a SIGKILL."""
+"""Replies to Masenko and Go Job Queue clients hold after a SIGKILL."""
 
 import time
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from millrace.client import AlreadyDeleted, GoJobQueue
 from raw_masenko import RawMasenko
 from server_process import ServerProcess, running_server
 
-#: Seconds: to process a job, without a server, by how much a busy machine may be late.
-TTP, DOWN, LATE = 3, 1.5, 1.4
+#: Seconds: the time to process a job, the downtime, the tolerated delay on a busy machine.
+TTP, DOWN, LATE = 6, 4.5, 4
 OK = b"OK {}"
 
 
@@ -28,7 +28,7 @@ def waiting(wire: RawMasenko) -> dict[str, tuple[int, int, int]]:
     return {queue: counts for queue, counts in wire.queues().items() if any(counts)}
 
 
-def test_every_kind_of_push_is_there(killed: ServerProcess) -> None:
+def test_every_kind_of_push_survives_a_kill(killed: ServerProcess) -> None:
     with RawMasenko(killed.ports["masenko"]) as wire:
         plain = wire.push("plain", payload={"a": [1, 2.0, "ż<&>"]})
         bare = wire.push("bare")
@@ -54,8 +54,8 @@ def test_every_kind_of_push_is_there(killed: ServerProcess) -> None:
         assert wire.push() > dies["id"]
 
 
-def test_a_task_in_somebodys_hands_is_ready_again_and_has_not_failed(killed: ServerProcess) -> None:
-    """Not even one with no retries, whatever ended the server."""
+def test_a_leased_task_is_ready_again_without_a_failure(killed: ServerProcess) -> None:
+    """Not even a task without retries, whatever ended the server."""
     with RawMasenko(killed.ports["masenko"]) as wire:
         ids = [wire.push("task", retry=0) for _ in range(3)]
     for stop in (killed.kill, killed.stop, killed.kill):
@@ -87,7 +87,7 @@ def test_a_failure_stays_counted_and_its_retry_due(killed: ServerProcess) -> Non
 # Go Job Queue
 
 
-def test_jobs_that_were_added_are_there_and_those_deleted_are_not(killed: ServerProcess) -> None:
+def test_added_jobs_survive_and_deleted_jobs_stay_deleted(killed: ServerProcess) -> None:
     data = bytes(range(256)) * 1000
     with GoJobQueue(port=killed.ports["goqueue"]) as queue:
         ids = [queue.add("q", data, priority=priority) for priority in (2, 1, 4, 1, 2, 3)]
@@ -102,7 +102,7 @@ def test_jobs_that_were_added_are_there_and_those_deleted_are_not(killed: Server
         assert queue.add("q", b"") > ids[-1]
 
 
-def test_the_time_to_process_goes_on_while_the_server_is_down(killed: ServerProcess) -> None:
+def test_the_time_to_process_elapses_while_the_server_is_down(killed: ServerProcess) -> None:
     with GoJobQueue(port=killed.ports["goqueue"]) as queue:
         number = queue.add("q", b"slow", ttp=TTP)
         began = time.monotonic()
@@ -119,8 +119,8 @@ def test_the_time_to_process_goes_on_while_the_server_is_down(killed: ServerProc
         job = queue.reserve("q", wait=TTP + 3)
         assert began + TTP <= time.monotonic() < max(reserved + TTP, up) + LATE
         assert (job.id, job.ttp, job.data) == (number, TTP, b"slow")
-        assert queue.reserve("kept", wait=1) is None  # somebody still has an hour
-        queue.delete(kept)  # and may still say that it is done
+        assert queue.reserve("kept", wait=1) is None  # another client holds it for an hour
+        queue.delete(kept)  # and can still complete it
 
 
 def test_a_time_to_process_that_ended_while_the_server_was_down(killed: ServerProcess) -> None:

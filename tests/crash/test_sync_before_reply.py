@@ -1,4 +1,4 @@
-"""With a sync that takes 300 ms: who waits for it, and who must not."""
+"""With a sync of 300 ms: the replies that wait for it, and the replies that must not."""
 
 import os
 import socket
@@ -66,7 +66,7 @@ def since(started: float) -> float:
     return time.monotonic() - started
 
 
-def test_a_push_waits_for_the_sync_and_an_info_meanwhile_does_not(disk: SlowDisk) -> None:
+def test_a_push_waits_for_the_sync_and_an_info_does_not(disk: SlowDisk) -> None:
     producer, reader = disk.connect(), disk.connect()
     producer.push(unit("some-job"))
     started = disk.slow()
@@ -90,7 +90,7 @@ def test_ack_and_fail_wait_for_the_sync(disk: SlowDisk) -> None:
     assert since(started) >= SYNC
 
 
-def test_many_clients_share_one_sync(disk: SlowDisk) -> None:
+def test_concurrent_clients_share_one_sync(disk: SlowDisk) -> None:
     producers = [disk.connect() for _ in range(30)]
     started = disk.slow()
     for n, producer in enumerate(producers):
@@ -101,7 +101,7 @@ def test_many_clients_share_one_sync(disk: SlowDisk) -> None:
 
 
 def test_replies_keep_their_order_while_one_waits(disk: SlowDisk) -> None:
-    """An INFO behind a PUSH on the same connection waits with it."""
+    """An INFO behind a PUSH on the same connection waits for the PUSH."""
     connection = disk.connect("some-worker")
     started = disk.slow()
     connection.send(line("PUSH", unit("some-job")) + line("INFO") + line("FETCH q"))
@@ -117,7 +117,7 @@ def test_replies_keep_their_order_while_one_waits(disk: SlowDisk) -> None:
 def test_the_same_push_from_another_connection_waits_for_the_first_ones_sync(
     disk: SlowDisk,
 ) -> None:
-    """It changes nothing, but its +OK promises what is not on the disk yet."""
+    """It has no effect, but its +OK depends on a change that is not on the disk yet."""
     first, second = disk.connect(), disk.connect()
     started = disk.slow()
     first.send(line("PUSH", unit("some-job")))
@@ -144,12 +144,12 @@ def test_the_same_ack_from_another_connection_waits_for_the_first_ones_sync(
     assert first.reply() == "OK"
 
 
-def test_what_a_restart_found_unsynced_is_synced_before_it_is_acknowledged(
+def test_unsynced_data_at_restart_is_synced_before_its_acknowledgement(
     disk: SlowDisk, tmp_path: Path
 ) -> None:
-    """Killed between write and sync, the job is in the log all the same, but not yet safe.
+    """Killed between write and sync, the job is in the log, but not synced.
 
-    The client, having heard nothing, pushes it again and is told OK; then the power goes.
+    The client got no reply, pushes it again and gets OK; then the power fails.
     """
     producer = disk.connect()
     producer.push(unit("first-job"))
@@ -159,7 +159,7 @@ def test_what_a_restart_found_unsynced_is_synced_before_it_is_acknowledged(
     producer.send(line("PUSH", unit("some-job")))
     deadline = time.monotonic() + 5
     while log.stat().st_size == size:
-        assert time.monotonic() < deadline, "nothing is written to the log"
+        assert time.monotonic() < deadline, "the log does not grow"
     disk.server.kill()
     disk.fast()
 
@@ -179,19 +179,21 @@ def wait_until_visible(connection: RawFaktory, queue: str) -> None:
         assert time.monotonic() < deadline
 
 
-def test_what_waits_for_a_slow_disk_is_bounded(disk: SlowDisk) -> None:
-    """Behind a reply that waits for the sync wait all others; so not many are made meanwhile."""
+def test_replies_that_wait_for_a_slow_disk_are_bounded(disk: SlowDisk) -> None:
+    """Replies behind a reply that waits for the sync wait, too; so the server produces only few of
+    them.
+    """
     reader = socket.create_connection(("127.0.0.1", disk.server.ports["qless"]), 30)
     reader.sendall(b"RPUSH k %b\r\n" % (b"x" * 60_000))
     assert reader.recv(100) == b":1\r\n"
     before = _resident(disk.server)
     disk.slow()
     reader.sendall(b"QLESS.PUT 1 q jid klass {} 1352375209 0\r\n" + b"LRANGE k 0 -1\r\n" * 2000)
-    heard = reader.recv(1 << 20)
-    assert heard.startswith(b"$3\r\njid\r\n")
+    received = reader.recv(1 << 20)
+    assert received.startswith(b"$3\r\njid\r\n")
     assert _resident(disk.server) - before < 16
     size = len(b"$3\r\njid\r\n") + 2000 * len(b"*1\r\n$60000\r\n" + b"x" * 60_000 + b"\r\n")
-    got = len(heard)
+    got = len(received)
     while got < size:
         got += len(reader.recv(1 << 20))
     assert got == size

@@ -1,6 +1,6 @@
-"""A full disk, as a Workq client sees it: it is told, reading goes on, and space brings all back.
+"""A full disk for a Workq client: it gets an error, reads work, and space restores all commands.
 
-The original stayed read-only until its restart, and then did not start.
+The original server stayed read-only until its restart, and then did not start.
 """
 
 import time
@@ -18,7 +18,7 @@ def uid(number: int) -> bytes:
     return b"6ba7b810-9dad-41d1-80b4-%012x" % number
 
 
-def test_a_full_disk_is_said_survived_and_recovered_from(small_disk: Path) -> None:  # noqa: F811
+def test_a_full_disk_is_reported_and_recovered_from(small_disk: Path) -> None:  # noqa: F811
     payload = b"x" * 65_536
     with server_process(small_disk / "data") as server:
         server.start()
@@ -37,7 +37,7 @@ def test_a_full_disk_is_said_survived_and_recovered_from(small_disk: Path) -> No
             assert client.ask(b"lease q 0\r\n") == REFUSED
             assert client.result(uid(0)) == (b"1", b"kept")
             assert client.inspect(uid(1))["state"] == "0"
-            assert client.inspect(uid(len(added) + 1)) is None, "what was refused is there"
+            assert client.inspect(uid(len(added) + 1)) is None, "a refused job exists"
             (small_disk / "ballast").unlink()
             deadline = time.monotonic() + 20
             while client.ask(b"add %b waits 60000 6000000 1\r\nx\r\n" % uid(5000)) == REFUSED:

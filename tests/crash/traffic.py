@@ -1,4 +1,4 @@
-"""Clients that keep a server busy until it dies, and write down in the ledger what they know."""
+"""Clients that keep a server busy until it dies, and record their knowledge in the ledger."""
 
 import datetime as dt
 import itertools
@@ -13,12 +13,12 @@ from ledger import FOREVER, QUEUES, Job, Ledger, ViolationError
 
 from raw_faktory import RawFaktory, RefusedError, line
 
-BACKLOG = 4000  # open jobs at which producers take a breath
-LARGE_JOBS = 400  # of 64 KiB each: enough that the store moves from one generation to the next
+BACKLOG = 4000  # number of open jobs at which producers pause
+LARGE_JOBS = 400  # of 64 KiB each: enough for the store to start a new generation
 
 
 class Report(NamedTuple):
-    """An ACK, or a FAIL and what the ledger said about it."""
+    """An ACK, or a FAIL with the ledger's count of failures."""
 
     job: Job
     command: bytes
@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
 
 class Traffic:
-    """A random mix of producers and consumers, each a thread with a connection of its own."""
+    """A random mix of producers and consumers, each a thread with its own connection."""
 
     def __init__(
         self, port: int, ledger: Ledger, rng: random.Random, on_reply: Callable[[int], None]
@@ -40,7 +40,7 @@ class Traffic:
         self._over = threading.Event()
         self._error: BaseException | None = None
         roles = [self._produce] * rng.randint(1, 3) + [self._consume] * rng.randint(1, 4)
-        roles += [self._move_about] * rng.randint(0, 1)
+        roles += [self._move_jobs] * rng.randint(0, 1)
         roles += [self._produce_large] * (rng.random() < 0.25)
         self._large = 0
         self._threads = [
@@ -55,7 +55,9 @@ class Traffic:
             thread.start()
 
     def join(self) -> None:
-        """The server is gone: let the clients notice, and raise what any of them complained of."""
+        """The server has ended: wait for the clients, and raise the first violation that one
+        found.
+        """
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -68,12 +70,12 @@ class Traffic:
                 while not self._over.is_set():
                     role(connection, name, rng)
         except OSError:
-            pass  # killed, as was to be expected
+            pass  # killed, as expected
         except BaseException as error:
             self._error = self._error or error
 
-    def _heard(self, reply: Any, command: str) -> bool:
-        """Whether a reply is good news; an error is a violation unless the server is stopping."""
+    def _succeeded(self, reply: Any, command: str) -> bool:
+        """Whether a reply is a success; an error is a violation unless the server is stopping."""
         if isinstance(reply, RefusedError):
             if not self.stopping:
                 raise ViolationError(f"{command} was refused: {reply}")
@@ -87,7 +89,8 @@ class Traffic:
         if self._ledger.open_count > BACKLOG:
             self._over.wait(0.005)
             return
-        units = [self._new_unit(name, rng) for _ in range(rng.choice((1, 1, 2, 5, 20, 60)))]
+        units = self._ledger.sending_again(rng.choice((0, 5, 50)))
+        units += [self._new_unit(name, rng) for _ in range(rng.choice((1, 1, 2, 5, 20, 60)))]
         if rng.random() < 0.2:
             self._push_bulk(connection, units)
         else:
@@ -104,14 +107,14 @@ class Traffic:
     def _push_each(self, connection: RawFaktory, units: list[dict[str, Any]]) -> None:
         commands = [line("PUSH", unit) for unit in units]
         for unit, reply in zip(units, replies(connection, commands), strict=True):
-            if self._heard(reply, "PUSH"):
+            if self._succeeded(reply, "PUSH"):
                 self._ledger.pushed(unit["jid"])
             else:
                 self._ledger.refused(unit["jid"])
 
     def _push_bulk(self, connection: RawFaktory, units: list[dict[str, Any]]) -> None:
         (reply,) = replies(connection, [line("PUSHB", units)])
-        accepted = self._heard(reply, "PUSHB")
+        accepted = self._succeeded(reply, "PUSHB")
         if accepted and reply != b"{}":
             raise ViolationError(f"PUSHB refused good jobs: {reply!r}")
         for unit in units:
@@ -133,7 +136,7 @@ class Traffic:
     # Consumers
 
     def _consume(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
-        """Fetch some, then report on them: at once, with the next FETCHes already on their way."""
+        """Fetch some jobs, then report on them together with the next FETCHes."""
         done: list[tuple[str, Job]] = []
         while not self._over.is_set():
             reports = [self._report(how, job) for how, job in done]
@@ -144,7 +147,7 @@ class Traffic:
                 self._reported(report, next(answers))
             done = []
             for reply in answers:
-                if self._heard(reply, "FETCH") and reply is not None:
+                if self._succeeded(reply, "FETCH") and reply is not None:
                     job = self._ledger.handed_out(json.loads(reply))
                     how = rng.choices(("ACK", "FAIL", "keep"), (70, 25, 5))[0]
                     if how != "keep":
@@ -159,7 +162,7 @@ class Traffic:
 
     def _reported(self, report: Report, reply: Any) -> None:
         job, command, failures = report
-        good = self._heard(reply, command.decode())
+        good = self._succeeded(reply, command.decode())
         if good and reply != "OK":
             raise ViolationError(f"{command.decode()} was answered {reply!r}")
         if failures is None:
@@ -169,10 +172,10 @@ class Traffic:
         else:
             self._ledger.not_failed(job)
 
-    # Somebody who tidies up
+    # Moves between sets
 
-    def _move_about(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
-        """Only what failed is killed: a dead job is no reason to ignore the same PUSH again."""
+    def _move_jobs(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
+        """Only failed jobs are killed: a dead job is no reason to ignore the same PUSH again."""
         cmd, target = rng.choice(
             (
                 ("requeue", "retries"),
@@ -184,7 +187,7 @@ class Traffic:
         for reply in replies(
             connection, [line("MUTATE", {"cmd": cmd, "target": target}), line("INFO")]
         ):
-            self._heard(reply, "MUTATE")
+            self._succeeded(reply, "MUTATE")
         self._over.wait(rng.uniform(0.001, 0.05))
 
 

@@ -1,9 +1,9 @@
-"""Masenko clients that change everything in transactions, and what must be there after a crash.
+"""Masenko clients that make all changes in transactions, and the possible states after a crash.
 
-A client has queues of its own and sends its changes over one connection, one after another: a PUSH,
-an ACK, or an ATOMIC with some of both. So whatever a crash leaves of them is what was there after
-some whole number of its changes: at least those that were acknowledged, at most those that were
-sent. Half of a transaction is none of these states, and a lost or a repeated task is none either.
+A client has its own queues and sends its changes over one connection, one after another: a PUSH, an
+ACK, or an ATOMIC with some of both. After a crash the state therefore equals the state after some
+whole number of changes: at least the acknowledged ones, at most the sent ones. Half of a
+transaction, a lost task or a repeated task is none of these states.
 """
 
 import itertools
@@ -20,20 +20,20 @@ from ledger import ViolationError
 
 from raw_masenko import RawMasenko
 
-BACKLOG = 120  # open tasks at which a client pushes no more
-NOT_HELD = 4_294_967_294  # an id that nobody has
+BACKLOG = 120  # number of open tasks at which a client stops pushing
+NOT_HELD = 4_294_967_294  # an id that is not leased
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     client: str
-    number: int  # its client's own count
+    number: int  # counted by its client
     queue: str
     blockers: frozenset[int]  # by number
 
     @property
     def text(self) -> str:
-        """Small mostly, and always to be known again."""
+        """Mostly small, and derived from the number."""
         draw = zlib.crc32(f"{self.client}/{self.number}".encode())
         return "x" * (draw % 200 if draw % 23 else draw % 60_000)
 
@@ -46,10 +46,10 @@ class Task:
 class Change:
     pushed: list[Task] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
-    refused: bool = False  # one command of it is wrong, so that nothing of it may be done
+    refused: bool = False  # it contains an invalid command, so that none of it may be executed
 
     def after(self, tasks: dict[int, Task]) -> dict[int, Task]:
-        """What is there when it is done to `tasks`."""
+        """The tasks after this change."""
         if self.refused:
             return tasks
         left = tasks | {task.number: task for task in self.pushed}
@@ -57,16 +57,18 @@ class Change:
 
 
 class Book:
-    """What one client sent, and how much of it was acknowledged."""
+    """The changes that one client sent, and the number of acknowledged ones."""
 
     def __init__(self, client: str) -> None:
         self.client = client
         self.queues = (f"{client}-a", f"{client}-b")
         self.held: dict[int, int] = {}  # number to id
-        self.ids: dict[int, int] = {}  # number to id, of all that were ever told
+        self.ids: dict[int, int] = {}  # number to id, of all assigned ids
         self.pushes_sent = 0
         self._count = itertools.count(1)
-        self._states: list[dict[int, Task]] = [{}]  # the acknowledged one, then those sent
+        self._states: list[dict[int, Task]] = [
+            {}
+        ]  # the acknowledged state, then the states after each sent change
 
     @property
     def acknowledged(self) -> dict[int, Task]:
@@ -79,7 +81,7 @@ class Book:
     def new_task(self, queue: str, blockers: Iterable[int] = ()) -> Task:
         return Task(self.client, next(self._count), queue, frozenset(blockers))
 
-    # What the client writes down
+    # Recorded by the client
 
     def sending(self, change: Change) -> None:
         self.pushes_sent += len(change.pushed)
@@ -87,43 +89,45 @@ class Book:
         for number in change.done:
             self.held.pop(number, None)
 
-    def heard(self, change: Change, reply: bytes) -> None:
-        """The reply to the oldest change that has none yet."""
+    def replied(self, change: Change, reply: bytes) -> None:
+        """The reply to the oldest unanswered change."""
         verb, _, rest = reply.partition(b" ")
         if change.refused != (verb == b"ERR") or verb not in {b"OK", b"ERR"}:
             raise ViolationError(f"{change} was answered {reply!r}")
         del self._states[0]
         if change.refused:
             return
-        told = json.loads(rest)
-        ids = [told["id"]] if "id" in told else told.get("ids", [])
+        received = json.loads(rest)
+        ids = [received["id"]] if "id" in received else received.get("ids", [])
         if len(ids) != len(change.pushed):
             raise ViolationError(f"{len(change.pushed)} tasks were pushed, their ids are {ids}")
         self.ids |= {task.number: number for task, number in zip(change.pushed, ids, strict=True)}
 
     def handed_out(self, reply: bytes) -> int:
-        """A FETCH was answered with a task, while no change was unanswered; its number."""
+        """A FETCH returned a task while no change was unanswered. Returns its number."""
         if not reply.startswith(b"OK "):
             raise ViolationError(f"FETCH was answered {reply!r}")
-        told = json.loads(reply[3:])
-        number = told["payload"]["number"]
+        received = json.loads(reply[3:])
+        number = received["payload"]["number"]
         task = self.acknowledged.get(number)
         if task is None or number in self.held:
-            raise ViolationError(f"nobody should have been handed {_short(told)}")
+            raise ViolationError(f"unexpected lease of {_short(received)}")
         if task.blockers & self.acknowledged.keys():
-            raise ViolationError(f"{task} was handed out before those it waits for")
+            raise ViolationError(f"{task} was leased before its blockers")
         expected = {"queue": task.queue, "name": f"task-{number}", "payload": task.payload}
-        if {name: told.get(name) for name in expected} != expected or "failures" in told:
-            raise ViolationError(f"{task} came as {_short(told)}")
-        if self.ids.setdefault(number, told["id"]) != told["id"]:
-            raise ViolationError(f"{task} had the id {self.ids[number]}, and comes as {told['id']}")
-        self.held[number] = told["id"]
+        if {name: received.get(name) for name in expected} != expected or "failures" in received:
+            raise ViolationError(f"{task} was leased as {_short(received)}")
+        if self.ids.setdefault(number, received["id"]) != received["id"]:
+            raise ViolationError(
+                f"{task} had the id {self.ids[number]}, but was leased as {received['id']}"
+            )
+        self.held[number] = received["id"]
         return number
 
-    # What follows from it
+    # Conclusions
 
     def ready(self, queue: str) -> list[int]:
-        """The tasks of a queue that nobody holds and that wait for none."""
+        """The tasks of a queue that are neither leased nor blocked."""
         tasks = self.acknowledged
         return [
             number
@@ -132,51 +136,51 @@ class Book:
         ]
 
     def settle(self, found: list[int]) -> None:
-        """After a crash: which of the possible states is it?"""
+        """After a crash: find the matching possible state."""
         self.held.clear()
         for state in self._states:
             if len(found) == len(state) and state.keys() == set(found):
                 self._states = [state]
                 return
         lost = sorted(self.acknowledged.keys() - set(found))
-        strange = sorted(set(found) - self.acknowledged.keys())
+        unexpected = sorted(set(found) - self.acknowledged.keys())
         raise ViolationError(
             f"{self.client} has {len(found)} tasks, which is none of the {len(self._states)} states "
-            f"that it can be in. Of what was acknowledged {lost} are lost, {strange} are more"
+            f"that it can be in. Of the acknowledged tasks {lost} are lost, {unexpected} are more"
         )
 
 
 class Books:
-    """All clients', over all lives of the server."""
+    """The books of all clients, over all lives of the server."""
 
     def __init__(self, clients: int) -> None:
-        self.life = 1  # counts the server's starts
+        self.life = 1  # number of server starts
         self.books = [Book(f"client-{n}") for n in range(clients)]
-        self._floor = 0  # ids up to here were given out before this life
+        self._floor = 0  # ids up to here were assigned before this life
 
-    def ids_to_look_at(self) -> list[int]:
-        """All that a task may have: those told, and those of pushes that were not answered."""
-        told = {
+    def candidate_ids(self) -> list[int]:
+        """All ids that a task may have: acknowledged ones, and ids of unanswered pushes."""
+        received = {
             book.ids[number]
             for book in self.books
             for number in book.acknowledged | book.sent
             if number in book.ids
         }
-        most = sum(book.pushes_sent for book in self.books)  # each takes one id, if any
-        return sorted(told | set(range(self._floor + 1, most + 1)))
+        most = sum(book.pushes_sent for book in self.books)  # each takes at most one id
+        return sorted(received | set(range(self._floor + 1, most + 1)))
 
     def settle(self, found: dict[int, dict[str, Any]]) -> None:
-        """`found` are payloads by id, of everything that there is."""
+        """`found` contains the payloads of all tasks by id."""
         for book in self.books:
             mine = {n: what["number"] for n, what in found.items() if what["client"] == book.client}
             book.settle(list(mine.values()))
             for number, task in mine.items():
                 if book.ids.setdefault(task, number) != number:
                     raise ViolationError(f"{book.client}'s {task} has another id now: {number}")
-        told = [number for book in self.books for number in book.ids.values()]
-        if len(told) != len(set(told)):
+        received = [number for book in self.books for number in book.ids.values()]
+        if len(received) != len(set(received)):
             raise ViolationError("an id was given out twice")
-        self._floor = max(told, default=0)
+        self._floor = max(received, default=0)
 
     def dump(self, path: Path) -> None:
         with path.open("w", encoding="utf-8") as file:
@@ -208,7 +212,9 @@ class Clients:
             thread.start()
 
     def join(self) -> None:
-        """The server is gone: let the clients notice, and raise what any of them complained of."""
+        """The server has ended: wait for the clients, and raise the first violation that one
+        found.
+        """
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -222,7 +228,7 @@ class Clients:
                     self._fetch(wire, book, rng.choice((0, 1, 2, 5, 12)))
                     self._change(wire, book, rng)
         except OSError:
-            pass  # killed, as was to be expected
+            pass  # killed, as expected
         except BaseException as error:
             self._error = self._error or error
 
@@ -234,7 +240,7 @@ class Clients:
                 book.handed_out(reply)
 
     def _change(self, wire: RawMasenko, book: Book, rng: random.Random) -> None:
-        """Some changes at once; sometimes they come in two pieces, with a pause in between."""
+        """Send some changes together, sometimes in two pieces with a pause."""
         changes, written = [], b""
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             change, commands = self._draw(book, rng)
@@ -247,11 +253,11 @@ class Clients:
             self._over.wait(rng.uniform(0.0, 0.003))
         wire.send(written[middle:])
         for change in changes:
-            book.heard(change, wire.line())
+            book.replied(change, wire.line())
             self._on_reply(next(self._count))
 
     def _draw(self, book: Book, rng: random.Random) -> tuple[Change, bytes]:
-        """A change, and how it is said."""
+        """A change, and its encoding."""
         change = Change(refused=rng.random() < 0.05)
         if book.held and not change.refused:
             change.done = rng.sample(sorted(book.held), rng.randint(0, min(4, len(book.held))))
@@ -266,7 +272,7 @@ class Clients:
             positions = [earlier.index(number) - len(earlier) for number in sorted(blockers)]
             commands.append(push(task, positions + [book.ids[number] for number in absolute]))
             change.pushed.append(task)
-        for number in change.done:  # where they stand must not matter to relative positions
+        for number in change.done:  # the position must not affect relative references
             commands.insert(rng.randint(0, len(commands)), ack(book.held[number]))
         if len(commands) == 1 and not change.refused and rng.random() < 0.5:
             return change, commands[0]
@@ -275,7 +281,7 @@ class Clients:
         return change, atomic(*commands)
 
 
-# What is said
+# Encoding
 
 
 def fetch(*queues: str) -> bytes:
@@ -299,5 +305,5 @@ def _line(verb: str, fields: dict[str, Any]) -> bytes:
     return f"{verb} {json.dumps(fields, separators=(',', ':'))}\n".encode()
 
 
-def _short(told: object) -> str:
-    return str(told)[:300]
+def _short(received: object) -> str:
+    return str(received)[:300]

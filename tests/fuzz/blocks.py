@@ -1,10 +1,10 @@
-"""What must hold of a payload: whatever became of the command it came with, none of its bytes is ever
-taken for a command, in whatever pieces it comes.
+"""Invariants of payloads: regardless of the result of its command, the server never parses a byte
+of a payload as a command, however the bytes are split.
 """
 
 from conversation import World
 from goqueue_conversation import GoqueueWorld, add, delete
-from playing import HEAD, in_sizes
+from stream_checks import HEAD, in_sizes
 from workq_conversation import WorkqWorld, uid
 
 _WITH_BLOCK = {b"add", b"schedule", b"run", b"complete", b"fail"}
@@ -12,8 +12,8 @@ VICTIM = 7
 
 
 def check_workq(data: bytes) -> None:
-    """After the line come bytes that would delete somebody's job. Its size is never one at which they
-    could begin anew.
+    """Send bytes after the line that would delete another client's job. The size never ends at a
+    position where they could start a command.
     """
     line = data[HEAD:].split(b"\r\n", 1)[0]
     deletes = b"delete %b\r\n" % uid(VICTIM)
@@ -26,14 +26,14 @@ def check_workq(data: bytes) -> None:
 
 
 def check_goqueue(data: bytes) -> None:
-    """The data of an ADD is a DELETE of somebody's job, whatever its name and numbers are."""
+    """The data of an ADD is a DELETE of another client's job, with any name and numbers."""
     found = data[HEAD:]
     world = GoqueueWorld({"max_data": 40})
     world.connect().receive(add(b"victim", "victims"))
     name, _, rest = found.removeprefix(b"ADD\0").partition(b"\0")
     numbers = [int.from_bytes(rest[at : at + 4], "little") for at in (0, 4)]
     _say(world, add((delete(1) + rest)[:40], name, *numbers), data)
-    assert world.engine.jobs[1].payload == b"victim"
+    assert world.engine.jobs[1].inline_payload == b"victim"
 
 
 def _say(world: World, stream: bytes, data: bytes) -> None:

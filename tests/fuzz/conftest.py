@@ -1,4 +1,4 @@
-"""The targets play on the worlds of the protocols' conversations, and ask what the engine's tests ask."""
+"""Import paths for the worlds of the protocol tests and the checks of the engine tests."""
 
 import sys
 from pathlib import Path

@@ -1,14 +1,14 @@
-"""The errors that the documents name: the protocols' specifications, and the tables "Errors" of the
-pages under docs/reference. What a server says beyond these, no client can know.
+"""The documented errors: the protocols' specifications, and the tables "Errors" of the pages under
+docs/reference. A client cannot know any other error.
 
-`...` is what the client said or a detail that the document leaves open, `<n>` a number.
+`...` is the client's input or a detail that the document leaves open, `<n>` a number.
 """
 
 import re
 
 
 def named(*forms: str) -> re.Pattern[str]:
-    """A pattern of all these, each as the document writes it."""
+    """A pattern for all these forms, as written in the document."""
     parts = [re.escape(form).replace(r"\.\.\.", ".*").replace("<n>", "-?[0-9]+") for form in forms]
     return re.compile("|".join(f"(?:{part})" for part in parts), re.DOTALL)
 

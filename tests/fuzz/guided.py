@@ -1,10 +1,10 @@
-"""Coverage-guided fuzzing of the targets, all side by side or those that are named.
+"""Coverage-guided fuzzing of all targets in parallel, or of the named ones.
 
-    guided.py [TARGET ...] --time 60     look for inputs that break a promise
-    guided.py TARGET --replay FILE       play one of them again; needs no atheris
+    guided.py [TARGET ...] --time 60     search for inputs that violate an invariant
+    guided.py TARGET --replay FILE       run one input again; works without atheris
 
-Inputs that reach new code are kept in .fuzz/corpus and go on from there the next time; those that
-break a promise are kept in .fuzz/crashes.
+Inputs that reach new code are stored in .fuzz/corpus and reused in the next run; inputs that
+violate an invariant are stored in .fuzz/crashes.
 """
 
 import argparse
@@ -22,11 +22,11 @@ KEPT = ROOT / ".fuzz"
 sys.path[:0] = [str(TESTS / folder) for folder in (".", "fuzz", "protocols", "engine")]
 sys.path.insert(0, str(ROOT / "src"))
 
-#: Longer inputs find nothing that shorter ones do not, and take their time.
-MOST_INPUT = 2048
-#: A single input that takes so many seconds is a finding.
-MOST_SECONDS = 20
-MOST_MEGABYTES = 1024
+#: Longer inputs take more time without finding more.
+MAX_INPUT = 2048
+#: An input that takes this number of seconds is a finding.
+MAX_SECONDS = 20
+MAX_MEGABYTES = 1024
 
 
 def main() -> int:
@@ -52,11 +52,11 @@ def main() -> int:
 
 
 def supervise(targets: list[str], seconds: int) -> int:
-    """As many at a time as there are processors; 1 if any of them has found something."""
+    """Run one target per processor at a time. Returns 1 if a target has findings."""
     import seeds
 
     for name in targets:
-        seeds.plant(name, KEPT / "corpus" / name)
+        seeds.write_seeds(name, KEPT / "corpus" / name)
         (KEPT / "crashes" / name).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as side_by_side:
         ends = list(side_by_side.map(lambda name: run(name, seconds), targets))
@@ -73,7 +73,7 @@ def run(name: str, seconds: int) -> int:
 
 
 def tell(name: str) -> None:
-    """What a target has come to, and how what it found is played again."""
+    """Print the result of a target, and the command to replay its findings."""
     log = (KEPT / f"{name}.log").read_text(errors="replace")
     done = re.search(r"^Done .*", log, re.MULTILINE)
     print(f"{name}: {done[0] if done else f'see .fuzz/{name}.log'}", flush=True)
@@ -85,7 +85,7 @@ def tell(name: str) -> None:
 
 
 def fuzz(name: str, seconds: int) -> int:
-    """One target, in a process of its own, until something breaks or the time is over."""
+    """Run one target in its own process until it fails or the time is over."""
     import atheris
 
     with atheris.instrument_imports(include=["millrace"]):
@@ -95,9 +95,9 @@ def fuzz(name: str, seconds: int) -> int:
     corpus, crashes = KEPT / "corpus" / name, KEPT / "crashes" / name
     options = [
         f"-max_total_time={seconds}",
-        f"-max_len={MOST_INPUT}",
-        f"-timeout={MOST_SECONDS}",
-        f"-rss_limit_mb={MOST_MEGABYTES}",
+        f"-max_len={MAX_INPUT}",
+        f"-timeout={MAX_SECONDS}",
+        f"-rss_limit_mb={MAX_MEGABYTES}",
         f"-artifact_prefix={crashes}/",
         f"-dict={KEPT / 'corpus'}/{name}.dict",
         str(corpus),

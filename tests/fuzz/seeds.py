@@ -1,5 +1,5 @@
-"""Where fuzzing begins: what clients say in the transcripts of the documents, and words that a random
-byte would not find.
+"""The first inputs for fuzzing: requests from the transcripts in the documents, and tokens that
+random bytes would not find.
 """
 
 import re
@@ -12,7 +12,7 @@ import vocabulary as known
 from resp_conversation import request
 from targets import TARGETS
 
-from millrace.store import changes
+from millrace.store.records import encode, encode_changes
 from scene import Scene
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference"
@@ -20,8 +20,8 @@ PAGES = Path(__file__).parents[2] / "docs" / "reference"
 CHOICES = b"\x00\x02\x06\x40"
 
 
-def plant(name: str, corpus: Path) -> None:
-    """Write a target's first inputs and its words, beside what is there."""
+def write_seeds(name: str, corpus: Path) -> None:
+    """Write a target's first inputs and tokens, in addition to existing files."""
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(of(name)):
         (corpus / f"seed-{number:03}").write_bytes(seed)
@@ -50,24 +50,24 @@ def of(name: str) -> list[bytes]:
 
 
 def transcripts(page: str) -> list[bytes]:
-    """What clients say in each block of a page's transcripts."""
+    """The requests in each block of a page's transcripts."""
     streams = []
     for block in re.split(r"\n\n|```", (PAGES / f"{page}.md").read_text()):
-        said = re.findall(r"^ *(?:C\d*:|>) (.*)", block, re.MULTILINE)
-        if said:
-            streams.append(b"".join(map(SPOKEN[page], said)))
+        shown_request = re.findall(r"^ *(?:C\d*:|>) (.*)", block, re.MULTILINE)
+        if shown_request:
+            streams.append(b"".join(map(TO_WIRE[page], shown_request)))
     assert streams, page
     return streams
 
 
 def lines(end: bytes) -> Callable[[str], bytes]:
-    return lambda said: said.encode() + end
+    return lambda shown_request: shown_request.encode() + end
 
 
-def goqueue(said: str) -> bytes:
+def goqueue(shown_request: str) -> bytes:
     r"""`ADD\0 emails\0 4:0 4:60 4:5 hello`"""
     found = b""
-    for word in said.replace('"', "").split(" "):
+    for word in shown_request.replace('"', "").split(" "):
         number = re.fullmatch(r"([48]):(\d+)", word)
         if number:
             found += struct.pack("<I" if number[1] == "4" else "<Q", int(number[2]) % 2**32)
@@ -76,16 +76,16 @@ def goqueue(said: str) -> bytes:
     return found
 
 
-def redis(said: str) -> bytes:
+def redis(shown_request: str) -> bytes:
     try:
-        words = shlex.split(said)
+        words = shlex.split(shown_request)
     except ValueError:
-        return said.encode() + b"\r\n"
+        return shown_request.encode() + b"\r\n"
     return request(*words)
 
 
-#: How what a page shows is said on the wire.
-SPOKEN: dict[str, Callable[[str], bytes]] = {
+#: Converts the notation of a page to wire bytes.
+TO_WIRE: dict[str, Callable[[str], bytes]] = {
     "faktory": lines(b"\r\n"),
     "workq": lines(b"\r\n"),
     "masenko": lines(b"\n"),
@@ -95,26 +95,26 @@ SPOKEN: dict[str, Callable[[str], bytes]] = {
 
 
 def crossing() -> bytes:
-    """Each protocol's first words, one client after another."""
+    """The first requests of each protocol, one client after another."""
     steps = [CHOICES]
     for round_ in range(6):
         for number, page in enumerate(("faktory", "workq", "masenko", "goqueue", "qless")):
-            said = transcripts(page)[round_][:250]
-            steps.append(bytes([number, len(said)]) + said)
+            shown_request = transcripts(page)[round_][:250]
+            steps.append(bytes([number, len(shown_request)]) + shown_request)
     return b"".join(steps)
 
 
 def records() -> list[bytes]:
-    """Batches as the store has them."""
+    """Batches as the store writes them."""
     scene = Scene()
     found = []
     for number in range(4):
         job = scene.push(f"job-{number}", tags=["a"] if number else [])
         scene.lease()
-        found.append(changes.encode_batch(scene.engine.take_batch()))
+        found.append(encode_changes(scene.engine.take_changes(), 0, None))
         if number % 2:
             scene.complete(job)
         else:
             scene.fail(job)
-        found.append(changes.encode_batch(scene.engine.take_batch()))
-    return [*found, changes.encode(job)]
+        found.append(encode_changes(scene.engine.take_changes(), 0, None))
+    return [*found, encode(job)]

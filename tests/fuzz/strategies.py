@@ -1,5 +1,5 @@
-"""Inputs for Hypothesis, by target: what clients say, mostly right, with a few bytes changed now and
-then; words that mean something in any order; and bytes that mean nothing.
+"""Inputs for Hypothesis, by target: mostly valid requests with a few mutated bytes, valid tokens in
+any order, and random bytes.
 """
 
 import vocabulary
@@ -33,7 +33,7 @@ def some(part: Bytes, most: int = 3, between: bytes = b" ") -> Bytes:
 
 
 def jsons(*members: tuple[bytes, Bytes], required: int = 0) -> Bytes:
-    """An object with the first `required` of these members, and some of the others."""
+    """An object with the first `required` members, and some of the remaining ones."""
     written = [joined(b":", b'"%b"' % key, value) for key, value in members]
     others = some(st.one_of(written[required:] or written), 3, b",")
     if not required:
@@ -44,7 +44,7 @@ def jsons(*members: tuple[bytes, Bytes], required: int = 0) -> Bytes:
 
 @st.composite
 def mutated(draw: st.DrawFn, streams: Bytes, words: tuple[bytes, ...]) -> bytes:
-    """Something of a stream taken out, put in, or said again."""
+    """A stream with a part removed, inserted or repeated."""
     stream = draw(streams)
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
         at = draw(st.integers(0, len(stream)))
@@ -233,7 +233,7 @@ _words = one(
 
 
 def call(*parts: Bytes | bytes, more: int = 3) -> st.SearchStrategy[list[bytes]]:
-    """Words of one command, and perhaps some more."""
+    """The tokens of one command, possibly with additional ones."""
     found = (st.just(part) if isinstance(part, bytes) else part for part in parts)
     both = st.tuples(st.tuples(*found), st.lists(_anything, max_size=more))
     return both.map(lambda each: [*each[0], *each[1]])
@@ -327,7 +327,7 @@ _steps = st.one_of(
 
 
 def inputs(name: str) -> Bytes:
-    """What a target is given."""
+    """The inputs of a target."""
     if name in _SAID:
         return joined(b"", _choices, streams(name))
     if name == "crossing":

@@ -1,31 +1,33 @@
-"""The targets by name. Each is a function of bytes that returns, or raises what is wrong."""
+"""The targets by name. Each is a function of bytes that raises if an invariant is violated."""
 
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import blocks
-import crossing
+import cross_protocol
 import documents
 import parsers
 from conversation import World
 from goqueue_conversation import GoqueueWorld
 from masenko_conversation import MasenkoWorld
-from playing import Came, Protocol, check
 from qless_conversation import QlessWorld
 from resp_conversation import SCRIPT_B, SCRIPT_C, SCRIPT_D, request
+from stream_checks import Protocol, StreamResult, check
 from workq_conversation import WorkqWorld
 
 from millrace.engine.engine import Engine
-from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.state import Qless
+from support.plain import values
 from wires import Wire
 
 Check = Callable[[bytes], object]
 
 
 def of_settings(world: type[World], *settings: dict[str, Any]) -> Callable[[int], World]:
-    """Worlds with one of these settings, by the byte that chooses."""
+    """Worlds with one of these settings, selected by the choice byte."""
     return lambda choice: world(dict(settings[choice % len(settings)]))
 
 
@@ -34,7 +36,7 @@ def faktory_error(reply: bytes) -> str | None:
 
 
 def workq_error(reply: bytes) -> str | None:
-    """That nothing came or was found is no error."""
+    """Timeouts and missing jobs are not errors."""
     none = reply in {b"-TIMEOUT\r\n", b"-NOT-FOUND\r\n"} or reply[:1] != b"-"
     return None if none else reply[1:-2].decode()
 
@@ -51,8 +53,8 @@ def qless_error(reply: bytes) -> str | None:
     return reply[1:-2].decode("utf-8", "surrogateescape") if reply.startswith(b"-") else None
 
 
-def introduced(_: World, wire: Wire, choice: int) -> None:
-    """Most Faktory clients have said HELLO; with a password the stream must do it."""
+def greeted(_: World, wire: Wire, choice: int) -> None:
+    """Most Faktory clients have sent HELLO; with a password the stream must do it."""
     if choice % 4 < 2:
         wire.receive(b'HELLO {"v":2,"wid":"w1"}\r\n')
 
@@ -64,17 +66,17 @@ def scripts_loaded(_: World, wire: Wire, choice: int) -> None:
         wire.receive(request("SCRIPT", "LOAD", script))
 
 
-# What else must hold
+# Further checks
 
 
-def one_reply_for_each_line(stream: bytes, came: Came) -> None:
+def one_reply_for_each_line(stream: bytes, came: StreamResult) -> None:
     """Faktory: as long as the connection is open."""
     lines = stream.count(b"\n")
     assert len(came.replies) <= lines + 1
     assert came.closed or len(came.replies) == lines
 
 
-def one_reply_for_each_task(stream: bytes, came: Came) -> None:
+def one_reply_for_each_task(stream: bytes, came: StreamResult) -> None:
     """Masenko: one for each line, but one for a transaction, and none after QUIT."""
     wanted, inside = 0, False
     for line in stream.split(b"\n")[:-1]:
@@ -93,12 +95,13 @@ def one_reply_for_each_task(stream: bytes, came: Came) -> None:
 
 
 def indexes(qless: Qless) -> dict[str, Any]:
-    """What can be found by them; entries that are out of date are found by nobody."""
+    """The entries that lookups return; outdated entries are not returned."""
     jobs = qless.engine.jobs
-    locked = {name: [job.jid for job in qless.locked(name)] for name in qless.engine.queues}
+    deadlines = qless.engine.deadlines
+    locked = {name: [job.jid for job in deadlines.leased(name)] for name in qless.engine.queues}
     planned = {
-        name: sorted({entry for entry in heap if qless._is_planned(name, *entry)})
-        for name, heap in qless.schedule.items()
+        name: sorted({entry for entry in heap if deadlines._current(name, entry)})
+        for name, heap in deadlines.due.items()
     }
     tags = {
         tag: {seq: when for seq, when in seqs.items() if seq in jobs}
@@ -110,14 +113,14 @@ def indexes(qless: Qless) -> dict[str, Any]:
         "tags": {tag: found for tag, found in tags.items() if found},
         "config": qless.config,
         "tracked": qless.tracked,
-        "recurring": qless.recurring,
+        "recurring": values(qless.recurring),
         "first seen": qless.first_seen,
     }
 
 
-def qless_can_be_made_anew(world: World, again: Engine) -> None:
-    """The indexes of Qless are what would be made from the jobs, now or after a restart, and no two
-    jobs have one jid.
+def qless_indexes_can_be_rebuilt(world: World, again: Engine) -> None:
+    """The indexes of Qless equal indexes that are rebuilt from the jobs, now or after a restart,
+    and no two jobs have the same jid.
     """
     assert isinstance(world, QlessWorld)
     qless = world.api.qless
@@ -138,7 +141,7 @@ FAKTORY = Protocol(
     faktory_error,
     documents.FAKTORY,
     lambda choice: 300 if choice % 4 == 1 else 64 << 20,
-    introduced,
+    greeted,
     one_reply_for_each_line,
 )
 WORKQ = Protocol(
@@ -146,7 +149,7 @@ WORKQ = Protocol(
     workq_error,
     documents.WORKQ,
     lambda choice: 300 if choice % 3 == 1 else 1 << 20,
-    patience=90_000_000_000,
+    max_wait=90_000_000_000,
 )
 MASENKO = Protocol(
     of_settings(MasenkoWorld, {}, {"max_line": 300}, {"dialect": "original"}),
@@ -154,7 +157,7 @@ MASENKO = Protocol(
     documents.MASENKO,
     lambda choice: 300 if choice % 3 == 1 else 1 << 20,
     after=one_reply_for_each_task,
-    patience=22_000_000,
+    max_wait=22_000_000,
 )
 GOQUEUE = Protocol(
     of_settings(GoqueueWorld, {"max_data": 40}, {}, {"max_deliveries": 2}),
@@ -167,16 +170,16 @@ QLESS = Protocol(
     of_settings(QlessWorld, {}, {"dialect": "original"}, _LEAST, {"password": "sesame"}),
     qless_error,
     documents.QLESS,
-    # A line of words may have 64 KiB whatever the limit of a request is.
+    # An inline command may have 64 KiB regardless of the request limit.
     lambda choice: 66_000 if choice % 4 == 2 else 64 << 20,
     scripts_loaded,
-    left=qless_can_be_made_anew,
+    left=qless_indexes_can_be_rebuilt,
 )
 
 
 class Target(NamedTuple):
     check: Check
-    #: The page whose transcripts are its first inputs.
+    #: The page with the transcripts for its first inputs.
     page: str = ""
 
 
@@ -190,6 +193,6 @@ TARGETS: dict[str, Target] = {
     "masenko": Target(of(MASENKO), "masenko"),
     "goqueue": Target(of(GOQUEUE), "goqueue"),
     "qless": Target(of(QLESS), "qless"),
-    "crossing": Target(crossing.check),
+    "crossing": Target(cross_protocol.check),
     **{name: Target(each) for name, each in {**blocks.CHECKS, **parsers.CHECKS}.items()},
 }

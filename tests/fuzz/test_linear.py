@@ -1,5 +1,6 @@
-"""Twice the bytes are twice the work, in however small pieces they come: what is still on its way is
-neither searched nor copied again with every piece. Work is bytes looked at or copied, and calls made.
+"""Twice the bytes need twice the work, for pieces of any size: incomplete input is neither searched
+nor copied again with every piece. Work is the number of bytes read or copied, and the number of
+calls.
 """
 
 import sys
@@ -8,10 +9,10 @@ from typing import Any
 
 import pytest
 import targets
-from counting import Counted, counting, touched
+from byte_counter import Counted, counting, touched
 from goqueue_conversation import add
-from playing import Protocol
 from resp_conversation import request
+from stream_checks import Protocol
 from workq_conversation import uid
 
 import millrace.protocols.buffers
@@ -26,8 +27,8 @@ FRAMING = (
     millrace.protocols.buffers,
 )
 SMALL, LARGE = 500, 2_000
-#: So many times may each byte be touched.
-MOST_TOUCHES = 12
+#: Maximum number of accesses to each byte.
+MAX_TOUCHES = 12
 
 Shape = tuple[Protocol, Callable[[int], bytes]]
 
@@ -57,7 +58,7 @@ SHAPES: dict[str, Shape] = {
 
 
 def work(shape: Shape, size: int, piece: int) -> tuple[int, int]:
-    """What it takes to read a stream of this size in such pieces: bytes touched, calls made."""
+    """The work to read a stream of this size in such pieces: accessed bytes and calls."""
     protocol, stream = shape
     said = stream(size)
     calls = 0
@@ -86,7 +87,7 @@ def work(shape: Shape, size: int, piece: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("piece", [1, 100, 1 << 20])
 @pytest.mark.parametrize("name", SHAPES)
-def test_work_grows_with_what_came(name: str, piece: int) -> None:
+def test_work_is_linear_in_the_input(name: str, piece: int) -> None:
     few, many = work(SHAPES[name], SMALL, piece), work(SHAPES[name], LARGE, piece)
-    assert many[0] <= MOST_TOUCHES * LARGE + 1000, "bytes touched"
+    assert many[0] <= MAX_TOUCHES * LARGE + 1000, "bytes touched"
     assert many[1] <= 1.5 * LARGE / SMALL * few[1] + 1000, "calls"

@@ -1,6 +1,6 @@
-"""Words that mean something to a parser, by target."""
+"""Tokens with a meaning for a parser, by target."""
 
-#: Numbers that are almost something, or nearly too large, in the syntaxes of all protocols.
+#: Numbers at the edges of the syntaxes of all protocols.
 NUMBERS = (
     b"0", b"-0", b"1", b"-1", b"+4", b"04", b"1.0", b"1e3", b"1e400", b"-1e300", b"1e-300", b"0x10",
     b"-0xffffffffffffffff", b"255", b"256", b"2147483648", b"4294967295", b"4294967296", b"86400001",
@@ -44,7 +44,7 @@ FAKTORY = (
     b'MILLRACE {"stage":"L","jobs":[', b'MILLRACE {"read":{"state":"blocked"}}', b'"most":1', b'"cursor":1',
     b"\r\n", b"\n", b"*", *MOMENTS,
 )  # fmt: skip
-#: Nothing where something must be.
+#: Empty arguments in place of required ones.
 FAKTORY += tuple(
     b"%b {}\r\n" % verb
     for verb in (b"FAIL", b"ACK", b"BEAT", b"MUTATE", b"PUSH", b"PUSHB", b"QUEUE")
@@ -82,7 +82,7 @@ QLESS = (
     b"EXPIRE l ", b"ql:q:q-work", b"ql:j:a", b"RESET\r\n", b"log 1 a message ", b"config.set 1 heartbeat ",
     *NUMBERS, *JSON[:10],
 )  # fmt: skip
-#: The beginnings of what is larger than some settings allow.
+#: The start of requests above the limit of some settings.
 LONG = {
     "faktory": b"PUSH " + b"x" * 2000,
     "workq": b"add 6ba7b810-9dad-41d1-80b4-000000000001 a 1000 1000 99999\r\n" + b"x" * 2000,

@@ -1,4 +1,4 @@
-"""A client that calls the server: sends commands, waits for answers, and writes down both."""
+"""A client of the server: sends commands, waits for replies, and records both."""
 
 import asyncio
 from collections import deque
@@ -10,12 +10,12 @@ from simulated_world import World
 
 from speakers import SPEAKERS, Answer, Refused
 
-#: Whoever asks and has a sound connection is answered within this, beside what it wants to wait.
-ANSWERED_WITHIN = 90.0
+#: A client with a healthy connection gets a reply within this time plus its own waiting time.
+REPLY_TIMEOUT = 90.0
 
 
 class Cut(Exception):
-    """The connection is over. What was not answered may have been done or not."""
+    """The connection is closed. The server may or may not have executed unanswered commands."""
 
 
 class Call:
@@ -41,21 +41,21 @@ class Call:
     def now(self) -> int:
         return self.world.their_clock()
 
-    # Asking
+    # Requests
 
     def send(self, command: str, data: bytes, **more: Any) -> "asyncio.Future[Answer]":
-        """Send a command whose bytes the speaker has made; its answer comes."""
+        """Send an encoded command. Returns a future of its reply."""
         future: asyncio.Future[Answer] = self.world.clients_loop.create_future()
         request = self.world.promises.sending(command, self.wire, **more)
         future.request = request  # type: ignore[attr-defined]
         if self.closed:
             future.set_exception(Cut(self.closed))
-            future.exception()  # it is no mistake if nobody looks
+            future.exception()  # mark the exception as retrieved
             return future
         self._unanswered.append((request, future))
         self._unheard[future] = None
         self.wire.send(data)
-        patience = request.wait + ANSWERED_WITHIN
+        patience = request.wait + REPLY_TIMEOUT
         self.world.clients_loop.call_later(patience, self._expect, request, future)
         return future
 
@@ -73,17 +73,17 @@ class Call:
             return
         promises = self.world.promises
         same = request.life == promises.life and self.world.life is not None
-        # A job that is run is waited for until its lease ends, which is by the clock. And between
-        # two looks at it the server cannot know what was before it was set and what after.
+        # A wait for the result of a job ends with its lease, which depends on the clock. Between
+        # two clock checks the server cannot distinguish times before and after a jump.
         unsure = [at for at in promises.jumps if 0 <= at - request.sent_at < 1.5]
         same = same and not unsure and (request.command != "run" or not promises.jumps)
-        if same and self.wire.healthy and not self.wire.was_ill and not self.world.slow_sync:
+        if same and self.wire.healthy and not self.wire.was_impaired and not self.world.slow_sync:
             raise BrokenPromise(f"a {request.command} of {self.wire} is not answered")
         self.hang_up()
 
-    # What the network calls
+    # Callbacks of the network
 
-    def said(self, data: bytes) -> list[Any]:
+    def server_sent(self, data: bytes) -> list[Any]:
         life = self.world.life
         if life is not None:
             life.watch.absorb()
@@ -92,13 +92,13 @@ class Call:
             if not self._unanswered:
                 if isinstance(answer, Refused) and answer.text == NO_HEARTBEAT:
                     continue
-                raise BrokenPromise(f"{self.wire} was told what it did not ask for: {answer}")
+                raise BrokenPromise(f"{self.wire} received a reply without a request: {answer}")
             request, future = self._unanswered.popleft()
-            self.world.promises.said(request, answer)
+            self.world.promises.server_sent(request, answer)
             meanings.append((future, answer))
         return meanings
 
-    def hears(self, meanings: list[tuple["asyncio.Future[Answer]", Answer]]) -> None:
+    def receive(self, meanings: list[tuple["asyncio.Future[Answer]", Answer]]) -> None:
         for future, answer in meanings:
             self._unheard.pop(future, None)
             if not future.done():

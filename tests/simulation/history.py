@@ -1,39 +1,39 @@
-"""What the engine's events must say, however the run went: each job's in a possible order, those of
-a queue in the order of its rules, and all of them, as the journal has them, numbered and complete.
+"""Checks of the engine's events in any run: the events of a job have a possible order, the events
+of a queue follow its order, and the events in the journal are numbered and complete.
 """
 
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-from promises import Booked, BrokenPromise, Promises, name
+from promises import BrokenPromise, Promises, TrackedJob, name
 
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
-from millrace.engine.job import QLESS
-from millrace.engine.states import GONE, STATE_NAMES, TRANSITIONS
-from millrace.store.changes import decode_any
+from millrace.engine.states import BLOCKED, GONE, STATE_NAMES, TRANSITIONS
+from millrace.protocols.registry import QLESS
+from millrace.store.records import decode_any
 
 
 class Watch:
-    """Reads an engine's events as they happen, also those that are undone later."""
+    """Reads an engine's events as they occur, including events that are undone later."""
 
     def __init__(self, engine: Engine, promises: Promises, seen: "Seen") -> None:
         self._engine = engine
         self._promises = promises
         self._seen = seen
-        self._events = engine.batch.events
+        self._events = engine.change_set.events
         self._read = 0
-        take = engine.take_batch
+        take = engine.take_changes
 
         def take_batch() -> Any:
             self.absorb()
             return take()
 
-        engine.take_batch = take_batch  # type: ignore[method-assign]
+        engine.take_changes = take_batch  # type: ignore[method-assign]
 
     def absorb(self) -> None:
-        events = self._engine.batch.events
+        events = self._engine.change_set.events
         if events is not self._events:
             self._events, self._read = events, 0
         while self._read < len(events):
@@ -42,7 +42,10 @@ class Watch:
             self._happened(Event(*row))
 
     def _happened(self, event: Event) -> None:
-        job = self._booked(event)
+        if event.type == "flushed":
+            self._seen.fresh.clear()
+            return
+        job = self._tracked(event)
         if job is None:
             return
         if event.type == "leased":
@@ -50,14 +53,15 @@ class Watch:
             self._seen.check_order(job, event)
         if event.type != "pushed":
             self._seen.fresh.get(event.queue, {}).pop(job.number, None)
-        elif not (job.work.due or job.work.after):
+        elif event.state != BLOCKED and not (job.work.due or job.work.after or job.work.limits):
             self._seen.fresh.setdefault(event.queue, {})[job.number] = job
+            self._seen.pushed_at[job.number] = self._promises.stamp
 
-    def _booked(self, event: Event) -> Booked | None:
+    def _tracked(self, event: Event) -> TrackedJob | None:
         number = self._seen.numbers.get(event.seq)
         if number is None:
             job = self._engine.jobs.get(event.seq)
-            found = None if job is None else self._promises.find(job.payload)
+            found = None if job is None else self._promises.find(self._engine.payload(job), job.jid)
             if found is None:
                 return None
             number = self._seen.numbers[event.seq] = found.number
@@ -65,31 +69,37 @@ class Watch:
 
 
 class Seen:
-    """What was seen of all engines of a run, one after the other."""
+    """The observations of all engines of a run."""
 
     def __init__(self) -> None:
-        #: Which seq is which job. After a crash a seq that nobody was told of may be another's.
+        #: The job of each seq. After a crash, a seq that was never acknowledged may be reused.
         self.numbers: dict[int, int] = {}
-        #: By queue, jobs to which nothing has happened since they were pushed to be run at once.
-        self.fresh: dict[str, dict[int, Booked]] = {}
+        #: By queue, ready jobs that are unchanged since their push.
+        self.fresh: dict[str, dict[int, TrackedJob]] = {}
+        #: The stamp of each push, in the order of all requests and replies. A push that was
+        #: repeated after a worker had the job creates a second, later job.
+        self.pushed_at: dict[int, int] = {}
 
-    def begin_anew(self, engine: Engine, promises: Promises) -> None:
-        """An engine was read back: of what it does not have nobody was told."""
-        found = {seq: promises.find(job.payload) for seq, job in engine.jobs.items()}
+    def after_recovery(self, engine: Engine, promises: Promises) -> None:
+        """An engine was restored. Jobs that it does not have were never acknowledged."""
+        found = {
+            seq: promises.find(engine.payload(job), job.jid) for seq, job in engine.jobs.items()
+        }
         self.numbers = {seq: job.number for seq, job in found.items() if job is not None}
         there = set(self.numbers.values())
         for queue, jobs in self.fresh.items():
             self.fresh[queue] = {n: job for n, job in jobs.items() if n in there}
 
-    def check_order(self, job: Booked, event: Event) -> None:
-        """Nobody may be passed over by one that came later and is worth no more."""
+    def check_order(self, job: TrackedJob, event: Event) -> None:
+        """No job overtakes an earlier job of at least the same rank."""
         fresh = self.fresh.get(event.queue, {})
         if job.number not in fresh:
             return
         for other in fresh.values():
             first = 0 < other.accepted < job.sent_first and other.work.rank >= job.work.rank
+            first = first and self.pushed_at[other.number] < job.sent_first
             first = first and not other.ended
-            # Whoever brings its own time is where its time says.
+            # Qless clients set the time of a job, which determines its position.
             if first and (other.protocol == "qless") == (event.origin == QLESS):
                 raise BrokenPromise(f"{name(job)} was leased before {name(other)}")
 
@@ -105,33 +115,38 @@ def read_journal(folder: Path) -> list[tuple[int, Event]]:
     for first, count, blob in rows:
         events = [Event(*row) for row in decode_any(blob)]
         if len(events) != count:
-            raise BrokenPromise(f"the journal says {count} events at {first}: there are others")
+            raise BrokenPromise(f"the journal records {count} events at {first}, but has others")
         found += [(first + n, event) for n, event in enumerate(events)]
     return found
 
 
 def check_journal(folder: Path, engine: Engine) -> None:
-    """Do the events that are written, and then those that are not yet, lead to what is there?"""
+    """The written events, followed by the pending events, must lead to the current state."""
     states: dict[int, int] = {}
     for expected, (number, event) in enumerate(read_journal(folder), 1):
         if number != expected:
             raise BrokenPromise(f"the journal goes on with event {number} after {expected - 1}")
         _follow(states, event)
-    for row in engine.batch.events:
+    for row in engine.change_set.events:
         _follow(states, Event(*row))
     there = {seq: job.state for seq, job in engine.jobs.items()}
-    told = {seq: state for seq, state in states.items() if state != GONE}
-    if there != told:
-        wrong = sorted(seq for seq in there.keys() | told.keys() if there.get(seq) != told.get(seq))
+    recorded = {seq: state for seq, state in states.items() if state != GONE}
+    if there != recorded:
+        wrong = sorted(
+            seq for seq in there.keys() | recorded.keys() if there.get(seq) != recorded.get(seq)
+        )
         shown = ", ".join(
-            f"job {seq} is {_state(there.get(seq))}, by the journal {_state(told.get(seq))}"
+            f"job {seq} is {_state(there.get(seq))}, by the journal {_state(recorded.get(seq))}"
             for seq in wrong[:5]
         )
-        raise BrokenPromise(f"the journal tells another story: {shown}")
+        raise BrokenPromise(f"the journal differs from the engine: {shown}")
 
 
 def _follow(states: dict[int, int], event: Event) -> None:
     before = states.get(event.seq)
+    if event.type == "flushed":
+        states.update((seq, GONE) for seq in states if seq <= event.seq)
+        return
     if event.type == "pushed":
         if before is not None:
             raise BrokenPromise(f"the journal has job {event.seq} pushed twice")

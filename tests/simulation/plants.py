@@ -1,4 +1,4 @@
-"""Mistakes to be put into the server, so that it is known that the simulation finds such."""
+"""Defects that tests insert into the server to show that the simulation finds them."""
 
 from collections.abc import Callable, Iterable
 from itertools import count
@@ -7,19 +7,19 @@ from typing import Any
 from fault_plan import Plan
 
 import millrace.protocols.qless.work
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
+from millrace.engine.engine import Engine
 from millrace.engine.ready import ReadyQueue
-from millrace.engine.transitions import Transitions
 from millrace.server.server import Server
 from millrace.server.turns import Turns
 from millrace.store import SqliteStore
 
-#: Some mistakes show only where certain things happen.
+#: Some defects only appear under certain conditions.
 Focus = Callable[[Plan], None]
 
 
 def a_reply_before_its_commit() -> None:
-    def hold(self: Turns, session: Any, replies: list[bytes], marks: list[int]) -> None:
+    def hold(self: Turns, session: Any, replies: list[Any]) -> None:
         session.write(replies)
         self.schedule()
 
@@ -27,35 +27,35 @@ def a_reply_before_its_commit() -> None:
 
 
 def a_lost_wake_up() -> None:
-    serve, calls = Transitions.serve, count(1)
+    serve, calls = Engine.serve, count(1)
 
-    def sometimes(self: Transitions, queue: Any, now: int) -> None:
+    def sometimes(self: Engine, queue: Any, now: int) -> None:
         if next(calls) % 10:
             serve(self, queue, now)
 
-    Transitions.serve = sometimes  # type: ignore[method-assign]
+    Engine.serve = sometimes  # type: ignore[method-assign]
 
 
-def half_an_undo() -> None:
-    """What was done on top of a batch that could not be written stays."""
-    revert = Transitions.revert
+def partial_undo() -> None:
+    """Changes on top of a failed batch are not undone."""
+    revert = Engine.revert
 
-    def half(self: Transitions, batches: Iterable[Batch], *more: Any) -> None:
+    def half(self: Engine, batches: Iterable[ChangeSet], *more: Any) -> None:
         revert(self, list(batches)[:1], *more)
 
-    Transitions.revert = half  # type: ignore[method-assign]
+    Engine.revert = half  # type: ignore[method-assign]
 
 
-def whoever_has_it() -> Focus:
-    """The end of an attempt is believed to anybody, also to one whose attempt was over."""
+def any_worker_ends() -> Focus:
+    """Any worker can end an attempt, even if its own attempt is over."""
     work: Any = millrace.protocols.qless.work
     held = work._held
 
-    def anybodys(q: Any, now: int, jid: str, worker: str, queue: str) -> Any:
+    def any_lease(q: Any, now: int, jid: str, worker: str, queue: str) -> Any:
         job = q.find(jid)
         return held(q, now, jid, worker if job is None else job.holder, queue)
 
-    work._held = anybodys
+    work._held = any_lease
     return late_with_qless
 
 
@@ -75,7 +75,7 @@ def a_timer_never_armed() -> None:
     Server._arm = once  # type: ignore[method-assign]
 
 
-def a_commit_that_is_none() -> None:
+def commit_without_write() -> None:
     commit, calls = SqliteStore.commit, count(1)
 
     def sometimes(self: SqliteStore) -> None:
@@ -96,7 +96,7 @@ def no_sync() -> None:
     SqliteStore.__init__ = carelessly  # type: ignore[method-assign]
 
 
-def the_last_first() -> None:
+def newest_first() -> None:
     pop, calls = ReadyQueue.pop, count(1)
 
     def sometimes(self: ReadyQueue) -> Any:
@@ -107,16 +107,16 @@ def the_last_first() -> None:
     ReadyQueue.pop = sometimes  # type: ignore[method-assign]
 
 
-def an_event_too_few() -> None:
-    take, calls = Transitions.take_batch, count(1)
+def missing_event() -> None:
+    take, calls = Engine.take_changes, count(1)
 
-    def sometimes(self: Transitions) -> Batch:
+    def sometimes(self: Engine) -> ChangeSet:
         batch = take(self)
         if next(calls) % 20 == 0 and len(batch.events) > 1:
             batch.events.pop(0)
         return batch
 
-    Transitions.take_batch = sometimes  # type: ignore[method-assign]
+    Engine.take_changes = sometimes  # type: ignore[method-assign]
 
 
 PLANTS: dict[str, Callable[[], Focus | None]] = {
@@ -124,12 +124,12 @@ PLANTS: dict[str, Callable[[], Focus | None]] = {
     for plant in (
         a_reply_before_its_commit,
         a_lost_wake_up,
-        half_an_undo,
-        whoever_has_it,
+        partial_undo,
+        any_worker_ends,
         a_timer_never_armed,
-        a_commit_that_is_none,
+        commit_without_write,
         no_sync,
-        the_last_first,
-        an_event_too_few,
+        newest_first,
+        missing_event,
     )
 }

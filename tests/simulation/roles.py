@@ -1,4 +1,6 @@
-"""What clients do. Each role is a coroutine that calls, does its part, and calls again when cut."""
+"""The roles of clients. Each is a coroutine that connects, works, and connects again after a
+cut.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,15 +8,17 @@ from random import Random
 from uuid import UUID
 
 from callers import Call, Cut
-from fault_plan import PROTOCOLS, WORK
-from promises import Booked, Lease
+from fault_plan import LIMITS, PROTOCOLS, WORK
+from promises import Lease, TrackedJob
 from simulated_world import World
 
 from speakers import SPEAKERS, Answer, Held, Leased, Work
 
-#: Protocols in which the very same push may be sent again when it was not answered.
+#: More jobs than one command executes in one slice.
+LARGE = (101, 150)
+#: Protocols in which an unanswered push can be sent again unchanged.
 REPEATABLE = frozenset({"workq", "faktory", "qless"})
-#: What each can cancel: jobs that were pushed by these, by the ids that they were told.
+#: For each protocol, the origins of the jobs that it can cancel by their ids.
 CANCELS = {
     "workq": frozenset({"workq", "faktory", "qless"}),
     "qless": frozenset({"workq", "faktory", "qless"}),
@@ -23,7 +27,7 @@ CANCELS = {
 
 
 class Client:
-    """Somebody who calls again and again until the world says that it is enough."""
+    """A client that connects again and again until the run is over."""
 
     def __init__(self, world: World, name: str, protocol: str) -> None:
         self.world = world
@@ -38,7 +42,7 @@ class Client:
 
     @property
     def call(self) -> Call:
-        """The connection it has now."""
+        """The current connection."""
         assert self._call is not None
         return self._call
 
@@ -58,7 +62,7 @@ class Client:
             self._call.hang_up()
 
     async def work(self) -> None:
-        """Do this client's part until it is over, or Cut."""
+        """Do this client's work until the run is over, or raise Cut."""
         raise NotImplementedError
 
     async def pause(self, mean: float) -> None:
@@ -71,34 +75,45 @@ class Client:
 class Producer(Client):
     def __init__(self, world: World, name: str, protocol: str) -> None:
         super().__init__(world, name, protocol)
-        self._unanswered: list[Booked] = []
+        self._unanswered: list[TrackedJob] = []
 
     async def work(self) -> None:
         await self._push(self._take_again())
         while not self.over:
             await self.pause(self.world.plan.pace)
-            if len(self.world.promises.jobs) >= self.world.plan.most_jobs:
+            if len(self.world.promises.jobs) >= self.world.plan.max_jobs:
                 await self._wait()
             else:
-                await self._push([self._book() for _ in range(self.random.choice((1, 1, 1, 2, 5)))])
+                await self._push([self._track() for _ in range(self._count())])
 
     async def _wait(self) -> None:
         await asyncio.sleep(1.0)
         if self.protocol == "masenko":
             await self.call.ask("ping", self.call.speaker.ping())
 
-    def _take_again(self) -> list[Booked]:
-        """What was not answered is pushed again, where that does no harm, or given up."""
+    def _take_again(self) -> list[TrackedJob]:
+        """The unanswered pushes: repeated where the protocol permits it, else abandoned."""
         lost, self._unanswered = self._unanswered, []
         return [job for job in lost if self.protocol in REPEATABLE and self.random.random() < 0.8]
 
-    def _book(self) -> Booked:
-        return self.world.promises.book(self.protocol, lambda n: drawn(self, n))
+    def _count(self) -> int:
+        """The number of jobs of the next push."""
+        large = self.protocol in {"masenko", "faktory"} and self.world.plan.large
+        if large and self.random.random() < large:
+            return self.random.randint(*LARGE)
+        return self.random.choice((1, 1, 1, 2, 5))
 
-    async def _push(self, jobs: list[Booked]) -> None:
-        """All are sent before the first is answered."""
-        if self.protocol == "masenko" and len(jobs) > 1 and self.random.random() < 0.5:
+    def _track(self) -> TrackedJob:
+        return self.world.promises.track(self.protocol, lambda n: drawn(self, n))
+
+    async def _push(self, jobs: list[TrackedJob]) -> None:
+        """Send all pushes before the first reply."""
+        together = len(jobs) > 5 or (len(jobs) > 1 and self.random.random() < 0.5)
+        if self.protocol == "masenko" and together:
             await self._push_as_one(jobs)
+            return
+        if self.protocol == "faktory" and together:
+            await self._push_many(jobs)
             return
         speaker, now = self.call.speaker, self.call.now
         sent = [(job, self.call.send("push", speaker.push(job.work, now), job=job)) for job in jobs]
@@ -112,10 +127,18 @@ class Producer(Client):
         if cut is not None:
             raise cut
 
-    async def _push_as_one(self, jobs: list[Booked]) -> None:
+    async def _push_as_one(self, jobs: list[TrackedJob]) -> None:
         lines = b"".join(SPEAKERS["masenko"]().push(job.work, self.call.now) for job in jobs)
         data = self.call.speaker._ask("atomic", "", b"ATOMIC\n" + lines + b"DONE\n")
         await self.call.ask("atomic", data, jobs=jobs)
+
+    async def _push_many(self, jobs: list[TrackedJob]) -> None:
+        data = self.call.speaker.push_many([job.work for job in jobs])
+        try:
+            await self.call.ask("push many", data, jobs=jobs)
+        except Cut:
+            self._unanswered += jobs
+            raise
 
 
 def drawn(client: Client, number: int) -> Work:
@@ -133,6 +156,10 @@ def drawn(client: Client, number: int) -> Work:
         known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
         known = [job for job in known if job.shown]
         after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
+    limits: tuple[str, ...] = ()
+    if protocol == "qless" and random.random() < 0.5:
+        limits = random.choice((LIMITS[:1], LIMITS[1:], LIMITS))
+    tags = random.choice(((), (), ("blue",), ("blue", "red")))
     return Work(
         id=str(UUID(int=random.getrandbits(128), version=4)),
         queue=client.queue(),
@@ -144,11 +171,17 @@ def drawn(client: Client, number: int) -> Work:
         ttl=random.choice((10 * 86_400, 10 * 86_400, 20)) if protocol == "workq" else 10 * 86_400,
         retries=random.choice((0, 1, 2, 3)),
         after=after,
+        limits=limits,
+        tags=tags if protocol in {"qless", "faktory"} else (),
+        keep_result=random.choice((0, 86_400)) if protocol == "faktory" else 0,
     )
 
 
 class Worker(Client):
-    """Does what it gets mostly well, sometimes badly, and sometimes not at all."""
+    """Completes most jobs, fails some, and abandons some."""
+
+    #: Probability that a Masenko worker completes a task together with pushes.
+    follows_up = 0.1
 
     def __init__(self, world: World, name: str, protocol: str) -> None:
         super().__init__(world, name, protocol)
@@ -178,11 +211,11 @@ class Worker(Client):
         return True
 
     async def rest(self) -> None:
-        """Before asking again, when there was nothing."""
+        """Wait after a lease without a job."""
         await self.pause(1.0 if self.protocol == "qless" else 0.2)
 
     def _lease(self, nth: int) -> "asyncio.Future[Answer]":
-        """Ask for a job, behind so many others that were asked for just now."""
+        """Send a lease request after `nth` other requests."""
         call = self.call
         wait = max(self.wait() if "wait" in call.can else 0, call.speaker.least_wait)
         data = call.speaker.lease(self.queue(), call.now, wait)
@@ -193,7 +226,7 @@ class Worker(Client):
 
     async def _do(self, held: Held, lease: Lease) -> None:
         random, can = self.random, self.call.can
-        (work,) = random.choices(WORK, self.world.plan.manners)
+        (work,) = random.choices(WORK, self.world.plan.work_weights)
         lasts = self.world.plan.heartbeat if self.protocol == "qless" else lease.job.work.ttr
         if work == "complete":
             await self.pause(random.choice((0.001, 0.1, 1.0)))
@@ -218,16 +251,34 @@ class Worker(Client):
     async def _end(self, command: str, held: Held, lease: Lease) -> None:
         call = self.call
         text = b""
+        jobs: list[TrackedJob] = []
         if command == "complete":
-            text = b"result-%d" % self.random.randrange(1000) if self.protocol == "workq" else b""
-            data = call.speaker.complete(held, call.now, text)
+            if self.protocol in {"workq", "faktory"}:
+                text = b"result-%d" % self.random.randrange(1000)
+            if self.protocol == "faktory":
+                data = call.speaker.complete_with(held, text)
+            else:
+                data = call.speaker.complete(held, call.now, text)
+            if self.protocol == "masenko" and self.random.random() < self.follows_up:
+                jobs = [self._follow_up() for _ in range(self.random.choice((1, 3)))]
+                data = self._as_one(data, jobs)
         else:
             data = getattr(call.speaker, command)(held, call.now)
-        await call.ask(command, data, job=lease.job, lease=lease, text=text)
+        await call.ask(command, data, job=lease.job, lease=lease, text=text, jobs=jobs)
+
+    def _follow_up(self) -> TrackedJob:
+        return self.world.promises.track(self.protocol, lambda n: drawn(self, n))
+
+    def _as_one(self, complete: bytes, jobs: list[TrackedJob]) -> bytes:
+        """Complete a task and push its successors, all or none."""
+        pushes = (SPEAKERS["masenko"]().push(job.work, self.call.now) for job in jobs)
+        return b"ATOMIC\n" + complete + b"".join(pushes) + b"DONE\n"
 
 
 class DiligentWorker(Worker):
-    """For the end, when everything shall be done: takes from one queue, and does it well."""
+    """For the end of a run: leases from one queue and completes every job."""
+
+    follows_up = 0.0
 
     def __init__(self, world: World, name: str, protocol: str, queue: str) -> None:
         super().__init__(world, name, protocol)
@@ -247,7 +298,7 @@ class DiligentWorker(Worker):
 
 
 class Configurer(Client):
-    """Says once how long Qless workers have their jobs."""
+    """Sets the lease duration of Qless workers once."""
 
     async def work(self) -> None:
         for key, value in (("heartbeat", self.world.plan.heartbeat), ("grace-period", 1)):
@@ -258,7 +309,7 @@ class Configurer(Client):
 
 
 class Pauser(Client):
-    """Stops queues for a while."""
+    """Pauses queues for a while."""
 
     async def work(self) -> None:
         while not self.over:
@@ -278,11 +329,11 @@ class Pauser(Client):
     async def _say(self, command: str, queue: str) -> None:
         line = f"QUEUE {command.upper()} {queue}\r\n".encode()
         data = self.call.speaker._ask(command, queue, line)
-        await self.call.ask(command, data, queue=queue)
+        await self.call.ask(command, data, subject=queue, value=command == "pause")
 
 
 class Resumer(Pauser):
-    """Afterwards none shall be stopped, also not by a word that arrives late."""
+    """Resumes all queues at the end, also after a pause request that arrives late."""
 
     async def work(self) -> None:
         while not self.over:
@@ -308,8 +359,8 @@ class Canceller(Client):
                 await self.call.ask("cancel", data, job=job)
 
 
-class Looker(Client):
-    """Asks what is there, which must change nothing."""
+class StatusReader(Client):
+    """Sends read-only commands."""
 
     async def work(self) -> None:
         while not self.over:
@@ -326,7 +377,7 @@ class Looker(Client):
 
 
 class Waiter(Client):
-    """Wants results: runs jobs and waits for their end, or asks for the end of others' jobs."""
+    """Waits for results: runs jobs, or waits for the results of other clients' jobs."""
 
     async def work(self) -> None:
         while not self.over:
@@ -337,9 +388,9 @@ class Waiter(Client):
                 await self._ask()
 
     async def _run(self) -> None:
-        if len(self.world.promises.jobs) >= self.world.plan.most_jobs:
+        if len(self.world.promises.jobs) >= self.world.plan.max_jobs:
             return
-        job = self.world.promises.book("workq", lambda n: drawn(self, n), fleeting=True)
+        job = self.world.promises.track("workq", lambda n: drawn(self, n), fleeting=True)
         wait = self.random.choice((0.1, 5.0))
         data = self.call.speaker.run(job.work, self.call.now, wait)
         await self.call.ask("run", data, job=job, wait=wait + job.work.ttr)
@@ -353,23 +404,32 @@ class Waiter(Client):
             await self.call.ask("result", data, job=job, wait=wait)
 
 
+class ResultPoller(Client):
+    """Polls the results of Faktory jobs, and cancels some of them."""
+
+    async def work(self) -> None:
+        while not self.over:
+            await self.pause(2.0)
+            jobs = [job for job in self.world.promises.jobs[-30:] if job.protocol == "faktory"]
+            if not jobs:
+                continue
+            job = self.random.choice(jobs)
+            speaker = self.call.speaker
+            if job.accepted and not job.load and self.random.random() < 0.2:
+                data = speaker.extension("cancel", {"cancel": [job.shown]})
+                await self.call.ask("millrace cancel", data, job=job)
+            else:
+                wait = self.random.choice((0, 5))
+                data = speaker.extension("result", {"result": {"jid": job.shown, "wait": wait}})
+                await self.call.ask("millrace result", data, job=job, wait=wait)
+
+
 ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = {
     "producer": (Producer, PROTOCOLS),
     "worker": (Worker, PROTOCOLS),
     "canceller": (Canceller, tuple(CANCELS)),
-    "looker": (Looker, ("faktory", "masenko", "qless")),
+    "looker": (StatusReader, ("faktory", "masenko", "qless")),
     "waiter": (Waiter, ("workq",)),
     "pauser": (Pauser, ("faktory",)),
+    "asker": (ResultPoller, ("faktory",)),
 }
-
-
-def cast(world: World) -> list[Client]:
-    """All clients of a plan, each of some protocol."""
-    clients: list[Client] = [Configurer(world, "configurer", "qless")]
-    for role, count in world.plan.clients.items():
-        kind, spoken = ROLES[role]
-        some = world.random.sample(spoken, len(spoken))
-        if role == "worker":
-            some = world.plan.working
-        clients += [kind(world, f"{role}-{n}", some[n % len(some)]) for n in range(count)]
-    return clients

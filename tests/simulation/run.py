@@ -1,4 +1,4 @@
-"""Runs simulations: one seed, some, or one after the other until told to stop.
+"""Runs simulations: one seed, a range, or one after the other until it is interrupted.
 
 .venv/bin/python tests/simulation/run.py --seed 1234
 """
@@ -23,8 +23,8 @@ from plants import PLANTS  # noqa: E402
 from disk.recording import is_preloaded, missing, preloaded  # noqa: E402
 from simulation import Outcome, simulate  # noqa: E402
 
-#: How often a long run says how far it is, in seconds.
-TELL_EVERY = 15.0
+#: Interval of progress messages in seconds.
+REPORT_INTERVAL = 15.0
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--from", dest="begin", type=int, help="run all from this one on")
     parser.add_argument("--first", action="store_true", help="end at the first that fails")
     parser.add_argument("--plant", choices=PLANTS, help="put this mistake into the server")
-    parser.add_argument("--steps", type=int, default=60, help="how many of the last steps to print")
+    parser.add_argument("--steps", type=int, default=60, help="number of last steps to print")
     options = parser.parse_args()
     _be_repeatable()
     if options.seed is not None:
@@ -51,7 +51,9 @@ def main() -> int:
 
 
 def _be_repeatable() -> None:
-    """Sets of words must have the same order each time, and the disk must be ours: start again."""
+    """Start again with a fixed hash seed, so that sets have the same order in each run, and with
+    the recorded disk.
+    """
     environment = dict(os.environ)
     if not missing() and not is_preloaded():
         environment = preloaded(environment)
@@ -64,13 +66,13 @@ class Runs:
     def __init__(self, steps: int, *, alone: bool, first: bool) -> None:
         self.focus: Callable[[Plan], None] | None = None
         self._steps = steps
-        self._alone = alone
+        self._check_exclusive = alone
         self._first = first
         self._done = 0
         self._failed: list[int] = []
         self._seconds = 0.0
         self._counts: Counter[str] = Counter()
-        self._began = self._told = time.monotonic()
+        self._began = self._reported_at = time.monotonic()
 
     def run(self, seeds: range) -> int:
         memory = Path("/dev/shm")
@@ -81,12 +83,12 @@ class Runs:
                 if not self._done and outcome.limits:
                     print(f"note: {outcome.limits}", flush=True)
                 self._count(outcome)
-                self._tell_progress()
+                self._report_progress()
                 if outcome.problem:
                     self._report(outcome)
                     if self._first:
                         break
-                elif self._alone:
+                elif self._check_exclusive:
                     self._show(outcome)
                     print(f"ok, trace {outcome.hash}")
         except KeyboardInterrupt:
@@ -96,9 +98,9 @@ class Runs:
         self._sum_up()
         return 1 if self._failed else 0
 
-    def _tell_progress(self) -> None:
-        if time.monotonic() - self._told > TELL_EVERY:
-            self._told = time.monotonic()
+    def _report_progress(self) -> None:
+        if time.monotonic() - self._reported_at > REPORT_INTERVAL:
+            self._reported_at = time.monotonic()
             print(f"{self._done} seeds, {len(self._failed)} failed", flush=True)
 
     def _count(self, outcome: Outcome) -> None:
@@ -131,8 +133,8 @@ class Runs:
         )
         for prefix in ("fault: ", "crash: "):
             some = {k.removeprefix(prefix): n for k, n in counts.items() if k.startswith(prefix)}
-            told = ", ".join(f"{n} {kind}" for kind, n in sorted(some.items()))
-            print(f"{prefix}{told or 'none'}")
+            shown = ", ".join(f"{n} {kind}" for kind, n in sorted(some.items()))
+            print(f"{prefix}{shown or 'none'}")
         if self._failed:
             print(f"failed seeds: {' '.join(map(str, self._failed))}")
 

@@ -1,8 +1,8 @@
-"""The disk: a folder in memory whose every write is recorded, so that a crash can leave of it what
-a real one might; and that can be full, or broken, for a while.
+"""The disk: a folder in memory with a record of every write. After a crash it contains any state
+that a real disk could have. It can be full or broken for a while.
 
-Without a C compiler nothing can be recorded. Then a crash leaves everything that was written up to
-that moment, and the store is told of errors at its commit only. `limits` says so.
+Without a C compiler writes are not recorded. Then a crash keeps all writes so far, and the store
+only sees errors at a commit. `limits` reports this.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ class SimulatedDisk:
         self._recording = contextlib.ExitStack()
         self._before: Files = {}
         self._number = 0
-        #: What it does to writes at the moment: "", "full", "broken" or "no sync".
+        #: The current effect on writes: "", "full", "broken" or "no sync".
         self.state = ""
         self.folder = root / "data-0"
 
     @property
     def limits(self) -> str:
-        """What cannot be simulated here, and why; empty if everything can."""
+        """The missing capabilities and the reason; empty if there are none."""
         if self._recorder is not None:
             return ""
         reason = missing() or "not preloaded"
@@ -42,7 +42,7 @@ class SimulatedDisk:
         return self._root / "writes"
 
     def start(self) -> None:
-        """A server is about to open its files."""
+        """Prepare for a server that opens its files."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._recorder is not None:
             self._before = read_folder(self.folder)
@@ -50,7 +50,7 @@ class SimulatedDisk:
             self._apply()
 
     def release(self) -> None:
-        """A server has closed its files."""
+        """Called after a server has closed its files."""
         self._recording.close()
 
     # Faults
@@ -83,12 +83,12 @@ class SimulatedDisk:
     # Crashes
 
     def position(self) -> int:
-        """How much has been written down; to give to `crash`."""
+        """The length of the record, for `crash`."""
         return len(read_record(self._log)) if self._recorder is not None else 0
 
     def crash(self, *, power: bool, since: int | None = None) -> None:
-        """Go on with what is left if the process dies, or the power fails, now, or at some moment
-        after the position `since`.
+        """Continue with the files that remain if the process dies, or the power fails, now or at
+        any time after the position `since`.
         """
         if self._recorder is None:
             files = read_folder(self.folder)

@@ -1,8 +1,8 @@
-"""An event loop whose time is simulated: nothing waits, the clock jumps to whatever is next.
+"""An event loop on simulated time: it never waits, and the clock jumps to the next callback.
 
-There is one `Schedule` for all that happens, and a `SimulatedLoop` for each party on it: one for the
-clients, one for each life of the server. When a server is killed its loop is, and nothing that it
-had planned happens any more.
+One `Schedule` holds all callbacks, and each party has a `SimulatedLoop` on it: one for the clients,
+one for each life of the server. Killing a server kills its loop, and its pending callbacks never
+run.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-#: Whoever does so much within a simulated second without being done is in an endless loop.
-MOST_IN_A_SECOND = 400_000
+#: More callbacks than this within a simulated second indicate an endless loop.
+MAX_STEPS_PER_SECOND = 400_000
 
 
 class BusyLoopError(Exception):
@@ -21,13 +21,13 @@ class BusyLoopError(Exception):
 
 
 class ProcessEnded(BaseException):
-    """The server's process is no more; no handler of its own may catch that."""
+    """The server's process has ended. The server's own handlers cannot catch it."""
 
 
 class Schedule:
     def __init__(self, random: Random) -> None:
         self.random = random
-        #: Seconds since the beginning; they only grow.
+        #: Seconds since the start; they only increase.
         self.now = 0.0
         self.steps = 0
         self._order = 0
@@ -40,12 +40,12 @@ class Schedule:
         heappush(self._heap, (max(when, self.now), self._order, handle, loop))
 
     def step(self) -> bool:
-        """Do what is next; False if there is nothing left to do."""
+        """Run the next callback. Returns False if none is left."""
         while self._heap:
             when, _, handle, loop = heappop(self._heap)
             if loop.killed or handle.cancelled():
                 continue
-            # Work takes time, too: else two things that follow each other would be at once.
+            # Each callback takes time, so that successive callbacks have different times.
             self.now = max(self.now, when) + self.random.randrange(1, 8) * 1e-6
             self._watch()
             loop.run_handle(handle)
@@ -60,21 +60,21 @@ class Schedule:
         self.steps += 1
         if int(self.now) != self._second:
             self._second, self._steps_before = int(self.now), self.steps
-        elif self.steps - self._steps_before > MOST_IN_A_SECOND:
-            raise BusyLoopError(f"{MOST_IN_A_SECOND} callbacks within one simulated second")
+        elif self.steps - self._steps_before > MAX_STEPS_PER_SECOND:
+            raise BusyLoopError(f"{MAX_STEPS_PER_SECOND} callbacks within one simulated second")
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
-    """One party's face of the schedule: as much of a loop as the server and asyncio itself use."""
+    """One party's view of the schedule: the part of a loop that the server and asyncio use."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
         self.killed = False
-        #: Told when a task of this loop ends with an exception.
+        #: Called when a task of this loop ends with an exception.
         self.on_error: Callable[[BaseException], None] = _raise
         #: Called after each step.
         self.after_each: Callable[[], None] = _nothing
-        #: What create_server has opened: port -> factory.
+        #: Ports opened by create_server: port -> factory.
         self.ports: dict[int, Callable[[], asyncio.Protocol]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._next_port = 1000
@@ -98,7 +98,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def __exit__(self, *_: object) -> None:
         asyncio._set_running_loop(None)
 
-    # What asyncio and the server call
+    # The interface for asyncio and the server
 
     def time(self) -> float:
         return self.schedule.now
@@ -176,7 +176,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
 
 class SimulatedListener:
-    """What create_server gives: an open port."""
+    """The result of create_server: an open port."""
 
     def __init__(self, loop: SimulatedLoop, port: int) -> None:
         self._loop = loop
@@ -191,7 +191,7 @@ class SimulatedListener:
 
 
 def unopened(listeners: Sequence[Any]) -> dict[str, Any]:
-    """In place of sockets: `create_server` above needs none."""
+    """Replaces the sockets, which `create_server` above does not need."""
     return {listener.name: [None] for listener in listeners}
 
 

@@ -1,8 +1,9 @@
-"""A network of bytes that are late, in pieces, or lost; and of connections that break.
+"""A network that delays, splits and loses bytes, and breaks connections.
 
-Bytes on their way to the server are cut and joined at will, because the server must not care. What
-the server says goes to the client's tap at the moment it leaves the server's process: from then on
-it has been said, whether or not it ever arrives. What the tap makes of it arrives later, if it does.
+Bytes to the server are split and joined at random, because the server must handle any
+fragmentation. The server's output goes to the client's tap when it leaves the server's process:
+from then on it counts as sent, even if it never arrives. The decoded output arrives later, if at
+all.
 """
 
 import asyncio
@@ -15,22 +16,22 @@ from typing import Any, Protocol
 from simulated_loop import SimulatedLoop
 from steps import Steps
 
-#: A connection whose peer has vanished ends for the server after so many seconds.
+#: Seconds until the server detects a vanished peer.
 PEER_TIMEOUT = (20.0, 900.0)
-LARGEST_READ = 65_536
+MAX_READ = 65_536
 
 
 class Weather:
-    """How bad the network is; the plan of a seed sets it, and it may change."""
+    """The quality of the network; the plan of a seed sets it, and it may change."""
 
     def __init__(self) -> None:
         self.latency = (0.0001, 0.002)
-        #: How often a piece is late, and how late it can be.
+        #: Probability that a piece is late, and its maximum delay.
         self.late = 0.0
         self.latest = 0.0
-        #: How often what a client sends is cut into pieces.
+        #: Probability that a client's data is split.
         self.cut = 0.0
-        #: What the kernel takes for a client that does not read.
+        #: Bytes that the kernel buffers for a client that does not read.
         self.capacity = 65_536
 
     def delay(self, random: Random) -> float:
@@ -42,25 +43,25 @@ class Weather:
 
 
 class Client(Protocol):
-    """What is at the other end of a connection."""
+    """The other end of a connection."""
 
     name: str
 
-    def said(self, data: bytes) -> list[Any]:
-        """Bytes have left the server; what they mean."""
+    def server_sent(self, data: bytes) -> list[Any]:
+        """Decode bytes that have left the server."""
         ...
 
-    def hears(self, meanings: list[Any]) -> None:
-        """They have arrived."""
+    def receive(self, meanings: list[Any]) -> None:
+        """The replies have arrived."""
         ...
 
     def cut(self, reason: str) -> None:
-        """The connection is over, for all the client can tell."""
+        """The connection is closed from the client's point of view."""
         ...
 
 
 class Network:
-    """All connections there are, and the server that can be reached, if one can."""
+    """All connections, and the server if one is reachable."""
 
     def __init__(self, loop: SimulatedLoop, random: Random, steps: Steps) -> None:
         self.clients_loop = loop
@@ -79,11 +80,11 @@ class Network:
         return wire
 
     def serve(self, loop: SimulatedLoop, ports: dict[str, int]) -> None:
-        """From now on this is the server."""
+        """Make this the reachable server."""
         self.server_loop, self.ports = loop, ports
 
     def power_off(self) -> None:
-        """The server is no more: whoever was connected hears of it in a while, or when it sends."""
+        """The server is down: clients notice after a while, or when they send."""
         self.server_loop, self.ports = None, {}
         for wire in list(self.wires.values()):
             wire.server_died()
@@ -98,14 +99,14 @@ class Wire:
         self.protocol = protocol
         self.client = client
         self.transport: SimulatedTransport | None = None
-        #: The client hears nothing and is not heard any more; the server may not know.
+        #: The client neither sends nor receives any more; the server may not know.
         self.vanished = False
-        #: The client's side is over: nothing more goes to it.
+        #: The client's side is closed: it receives no more data.
         self.over = False
-        #: The client does not read for the moment.
+        #: The client currently does not read.
         self.stalled = False
-        #: It was so, or is about to end: nobody can be sure any more what the other heard.
-        self.was_ill = False
+        #: It was stalled or is about to end: neither side can be sure of the other's state.
+        self.was_impaired = False
         self._unsent: list[bytes] = []
         self._ended = False
         self._arrives_at = 0.0
@@ -118,7 +119,7 @@ class Wire:
     def _random(self) -> Random:
         return self.network.random
 
-    # What the client does
+    # Actions of the client
 
     def open(self) -> None:
         network = self.network
@@ -127,7 +128,7 @@ class Wire:
         loop = network.server_loop
         factory = loop.ports.get(network.ports.get(self.protocol, 0)) if loop else None
         if loop is None or factory is None:
-            self._tell_cut("refused")
+            self._deliver_cut("refused")
             return
         network.wires[self.number] = self
         loop.call_soon(self._accept, loop, factory)
@@ -143,7 +144,7 @@ class Wire:
             self._end()
 
     def send(self, data: bytes) -> None:
-        """The client sends; it arrives in pieces."""
+        """Send data, which arrives in pieces."""
         if self.over or not data:
             return
         if self.transport is None:
@@ -153,13 +154,13 @@ class Wire:
             self._later(self._arrive, piece)
 
     def fin(self) -> None:
-        """The client will say no more, and reads on."""
-        self._ended = self.was_ill = True
+        """The client sends no more data but continues to read."""
+        self._ended = self.was_impaired = True
         if self.transport is not None:
             self._end()
 
     def reset(self) -> None:
-        """The client is gone; the server hears of it, unless they had lost each other before."""
+        """The client disconnects; the server notices, unless the connection was lost before."""
         if self.over:
             return
         self.over = True
@@ -167,22 +168,22 @@ class Wire:
             self._later(self._reset)
 
     def vanish(self) -> None:
-        """From now on they do not hear each other, and neither knows, perhaps for very long."""
-        self.vanished = self.was_ill = True
+        """Neither side receives data any more, and neither notices, possibly for very long."""
+        self.vanished = self.was_impaired = True
         if self.transport is not None:
             after = self._random.uniform(*PEER_TIMEOUT)
             self.transport.loop.call_later(after, self._reset)
 
     def stall(self, seconds: float) -> None:
         """The client does not read for a while."""
-        self.stalled = self.was_ill = True
+        self.stalled = self.was_impaired = True
         loop = self.network.clients_loop
         self._heard_at = max(self._heard_at, loop.time() + seconds)
         loop.call_later(seconds, self._read_on)
 
     @property
     def healthy(self) -> bool:
-        """Is there nothing wrong with it, so that whoever asks must be answered?"""
+        """Whether the connection is intact, so that the server must reply."""
         return self.transport is not None and not (self.vanished or self.stalled or self.over)
 
     # On the way to the server
@@ -224,29 +225,29 @@ class Wire:
 
     # On the way to the client
 
-    def said(self, data: bytes) -> None:
+    def server_sent(self, data: bytes) -> None:
         """Bytes have left the server."""
         self.network.steps.note("<", self.number, data)
-        meanings = self.client.said(data)
+        meanings = self.client.server_sent(data)
         if meanings:
-            self._tell(self.client.hears, meanings)
+            self._deliver(self.client.receive, meanings)
 
     def server_closed(self, reason: str) -> None:
         self.network.wires.pop(self.number, None)
         self.transport = None
-        self._tell_cut(reason)
+        self._deliver_cut(reason)
 
     def server_died(self) -> None:
         self.server_closed("the server died")
 
-    def _tell_cut(self, reason: str) -> None:
-        self._tell(self._hear_cut, reason)
+    def _deliver_cut(self, reason: str) -> None:
+        self._deliver(self._receive_cut, reason)
 
-    def _hear_cut(self, reason: str) -> None:
+    def _receive_cut(self, reason: str) -> None:
         self.over = True
         self.client.cut(reason)
 
-    def _tell(self, what: Callable[..., None], *args: Any) -> None:
+    def _deliver(self, what: Callable[..., None], *args: Any) -> None:
         loop = self.network.clients_loop
         at = loop.time() + self.network.weather.delay(self._random)
         self._heard_at = at = max(at, self._heard_at)
@@ -281,7 +282,7 @@ class SimulatedTransport(asyncio.Transport):
         self._inbox: deque[bytes | None] = deque()
         self._ended = False
 
-    # What the session calls
+    # The interface for the session
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("simulated", self._wire.number) if name == "peername" else default
@@ -328,7 +329,7 @@ class SimulatedTransport(asyncio.Transport):
         self._buffer.clear()
         self.loop.call_soon(self._lose, None, "aborted")
 
-    # What the wire calls
+    # The interface for the wire
 
     def arrive(self, piece: bytes | None) -> None:
         if self._closing:
@@ -355,10 +356,10 @@ class SimulatedTransport(asyncio.Transport):
         if self._closing and not self._buffer:
             self._lose(None, "closed")
 
-    # Within
+    # Internals
 
     def _send(self) -> None:
-        """Give the kernel what it takes."""
+        """Pass as much data to the kernel as it accepts."""
         wire = self._wire
         room = len(self._buffer)
         if wire.stalled or wire.vanished:
@@ -367,17 +368,17 @@ class SimulatedTransport(asyncio.Transport):
         if room:
             data = bytes(self._buffer[:room])
             del self._buffer[:room]
-            wire.said(data)
+            wire.server_sent(data)
 
     def _read(self) -> None:
-        """Hand over what has come, as one read would have it."""
+        """Deliver the received data as one read."""
         while self._inbox and self._reading and not self._closing:
             piece = self._inbox.popleft()
             if piece is None:
                 if not self.protocol.eof_received():
                     self.close()
                 return
-            while self._inbox and self._inbox[0] is not None and len(piece) < LARGEST_READ:
+            while self._inbox and self._inbox[0] is not None and len(piece) < MAX_READ:
                 piece += self._inbox.popleft() or b""
             self.protocol.data_received(piece)
 

@@ -1,7 +1,7 @@
-"""The world of one run: the server with its clock and its disk, through all its lives.
+"""The environment of one run: the server with its clock and its disk, through all its lives.
 
-The engine, the protocols, the sessions, the turns and the store are the real ones. What they stand
-on is not: the loop, the network, the clock, the disk, and the thread on which COMMIT runs.
+The engine, the protocols, the sessions, the turns and the store are real. The loop, the network,
+the clock, the disk and the thread for COMMIT are simulated.
 """
 
 import asyncio
@@ -14,33 +14,40 @@ from typing import Any
 
 import fault_plan
 from history import Seen, Watch, check_journal
-from promises import BrokenPromise, Promises
+from promises import NO_MEMORY, BrokenPromise, Promises
 from simulated_disk import SimulatedDisk
 from simulated_loop import ProcessEnded, Schedule, SimulatedLoop, unopened
 from simulated_network import Network
 from state_checks import (
-    check_engine,
+    check_limits,
+    check_promises,
     check_qless,
     check_reasons,
     check_recovered,
-    nobody_waits_in_vain,
+    no_waiter_is_stuck,
 )
 from steps import Steps
 
-import millrace.store.sqlite
+import millrace.store.sqlite.generations
 from millrace.config import Config
 from millrace.engine.engine import Engine
-from millrace.protocols.faktory import FaktoryHub
-from millrace.protocols.qless import QlessHub
+from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.spec import protocol_rules
 from millrace.server.app import listeners, recover
+from millrace.server.memory_watch import CHECK_INTERVAL, MemoryWatch
 from millrace.server.server import Server
 from millrace.store import SqliteStore, StoreError, SyncFailed
 
 START = 1_700_000_000.0
-#: The engine is looked at after so many steps of the server.
-LOOK_EVERY = 150
-#: A stop takes so long at most, with a disk that works.
-STOP_WITHIN = 60.0
+#: Number of server steps between two checks of the engine.
+STEPS_PER_CHECK = 150
+#: Number of engine checks between two checks of the wait reasons, which need a sort.
+CHECKS_PER_REASONS_CHECK = 8
+#: The limit of the server's memory, in bytes.
+MAX_MEMORY = 100 << 20
+#: Maximum duration of a stop on a working disk.
+STOP_TIMEOUT = 60.0
 
 
 class World:
@@ -56,14 +63,16 @@ class World:
         self.promises = Promises(lambda: self.schedule.now, self.wall)
         self.seen = Seen()
         self.config = Config()
-        #: How far the server's clock is ahead.
-        self.offset = 0.0
+        #: Current and maximum offset of the server's clock.
+        self.offset = self.farthest = 0.0
+        #: The memory of the server's process, in MiB.
+        self.memory_used = 1
         self.slow_sync = 0.0
-        #: The next commit is one that a crash hits: "kill" or "power".
+        #: The kind of crash that hits the next commit: "kill" or "power".
         self.doom = ""
         self.life: Life | None = None
         self._set_generations()
-        self._log = Complaints()
+        self._log = LoggedErrors()
         logger = logging.getLogger("millrace")
         logger.addHandler(self._log)
         logger.propagate = False
@@ -77,20 +86,22 @@ class World:
         return int(self.wall() * 1_000_000)
 
     def their_clock(self) -> int:
-        """The clients'; it is right."""
+        """The clients' clock, which is correct."""
         return int((START + self.schedule.now) * 1_000_000)
 
     def jump(self, seconds: float) -> None:
         self.steps.note("clock", round(seconds, 3))
         before = self.wall()
         self.offset += seconds
+        self.farthest = max(self.farthest, self.offset)
         self.promises.clock_jumped(before)
 
     # The lives of the server
 
     def start(self) -> None:
-        """Start a server, if the disk lets it."""
+        """Start a server, if the disk permits it."""
         self.steps.note("start", self.promises.life + 1)
+        self._boot()
         self.disk.start()
         try:
             life = Life(self)
@@ -109,11 +120,22 @@ class World:
         self.life = life
         check_recovered(life.engine, self.promises)
         check_journal(self.disk.folder, life.engine)
-        self.seen.begin_anew(life.engine, self.promises)
+        self.seen.after_recovery(life.engine, self.promises)
         life.listen()
 
+    def _boot(self) -> None:
+        """The machine may boot with a wrong clock, which is corrected soon."""
+        ahead = self.plan.boot_clock
+        if ahead and self.random.random() < 0.5:
+            self.jump(ahead - self.offset)
+            self.clients_loop.call_later(self.random.choice((0.01, 2.0, 20.0)), self._set_clock)
+
+    def _set_clock(self) -> None:
+        if self.plan.boot_clock:
+            self.jump(-self.offset)
+
     def crash(self, *, power: bool, since: int | None = None) -> None:
-        """The process is killed, or the power fails, now, or within what was last written."""
+        """The process is killed, or the power fails, now or during the last writes."""
         kind = "power" if power else "kill"
         self.steps.note("crash", kind, "within a write" if since is not None else "")
         self.steps.counts[f"crash: {kind}"] += 1
@@ -124,7 +146,7 @@ class World:
         self.network.power_off()
         self.disk.crash(power=power, since=since)
         if life is not None:
-            life.bury()
+            life.close_files()
         self.clients_loop.call_later(self.random.choice((0.05, 1.0, 15.0)), self.start)
 
     def restart(self) -> None:
@@ -155,7 +177,7 @@ class World:
         except ProcessEnded as end:
             going = True
             self.steps.note("ended", str(end).rpartition("/")[2])
-            # After a failed sync the kernel may have dropped what it could not write.
+            # After a failed sync the kernel may have dropped the unwritten pages.
             self.disk.become("")
             self.crash(power=self.random.random() < 0.7)
         self._log.raise_first()
@@ -169,16 +191,16 @@ class World:
         logging.getLogger("millrace").removeHandler(self._log)
         if self.life is not None:
             self.life.kill()
-            self.life.bury()
+            self.life.close_files()
         self.clients_loop.kill()
         self.disk.remove()
 
     def _set_generations(self) -> None:
-        """Folding in a life of seconds, too."""
-        sqlite: Any = millrace.store.sqlite
-        sqlite.GENERATION_JOBS = self.plan.generation_jobs
-        sqlite.GENERATION_BYTES = self.plan.generation_bytes
-        sqlite.FOLD_BYTES = self.plan.fold_bytes
+        """Fold generations even in a life of seconds."""
+        generations: Any = millrace.store.sqlite.generations
+        generations.GENERATION_JOBS = self.plan.generation_jobs
+        generations.GENERATION_BYTES = self.plan.generation_bytes
+        generations.FOLD_BYTES = self.plan.fold_bytes
 
 
 class Struck(ProcessEnded):
@@ -196,18 +218,33 @@ class Life:
     def __init__(self, world: World) -> None:
         self.world = world
         self.loop = SimulatedLoop(world.schedule)
-        self.engine = Engine(Random(world.random.getrandbits(64)))
+        self.engine = Engine(Random(world.random.getrandbits(64)), protocol_rules())
         self.stopping = False
-        self.store = SqliteStore(world.disk.folder)
+        # In a third of the runs, nearly all payloads live in the store.
+        max_inline = 2 if world.plan.generation_bytes == 4000 else 4096
+        self.store = SqliteStore(world.disk.folder, max_inline_payload=max_inline)
         try:
             pages = world.plan.checkpoint
             self.store._db.execute(f"PRAGMA wal_autocheckpoint = {pages}")
             recover(self.engine, self.store, world.clock)
         except BaseException:
-            self.bury()
+            self.close_files()
             raise
-        self._looked = 0
+        self._checked = 0
         self._reverts = 0
+        #: The usage of each limit after the last step.
+        self._usage: dict[str, int] = {}
+        self._reclaimed = False
+        self._watch_reclaims()
+
+    def _watch_reclaims(self) -> None:
+        reclaim = self.engine.reclaim
+
+        def reclaim_and_note(*given: Any, **named: Any) -> bool:
+            self._reclaimed = True
+            return reclaim(*given, **named)
+
+        self.engine.reclaim = reclaim_and_note  # type: ignore[method-assign]
 
     def listen(self) -> None:
         world = self.world
@@ -222,12 +259,26 @@ class Life:
                 ended=_ended,
                 commits=lambda loop, after: SimulatedCommits(world, loop, after),  # type: ignore[arg-type]
             )
-        # What is told to several at once is told in an order that a replay has again.
+        # Messages to several sessions are sent in an order that a replay repeats.
         self.server.sessions = InOrder()  # type: ignore[assignment]
-        self.server.touched = InOrder()  # type: ignore[assignment]
+        self.server.with_messages = InOrder()  # type: ignore[assignment]
         self.server.buffers._sessions = self.server.sessions
-        self.loop.after_each = self._look
+        self.loop.after_each = self._check
         self.loop.create_task(self._open())
+        self._memory = MemoryWatch(
+            self.engine, self.server.gate, lambda: world.memory_used, MAX_MEMORY
+        )
+        self._watch_memory()
+
+    def _watch_memory(self) -> None:
+        self._memory.check()
+        promises = self.world.promises
+        refusing = self.engine.pushes_refused.startswith(NO_MEMORY)
+        if not refusing:
+            promises.refusing_since = None
+        elif promises.refusing_since is None:
+            promises.refusing_since = self.world.schedule.now
+        self.loop.call_later(CHECK_INTERVAL, self._watch_memory)
 
     async def _open(self) -> None:
         config = self.world.config
@@ -235,7 +286,9 @@ class Life:
         serving = listeners(config, self.engine, self.world.clock(), most)
         for listener in serving:
             if isinstance(listener.hub, FaktoryHub):
-                listener.hub.memory_mb = lambda: 1  # INFO tells it, and it is never the same
+                listener.hub.memory_mb = lambda: (
+                    1
+                )  # INFO shows it, and the real value differs in each run
         ports = await self.server.listen(serving, unopened(serving), None)
         self.world.steps.note("ready")
         self.world.network.serve(self.loop, ports)
@@ -243,7 +296,7 @@ class Life:
     def stop(self, grace: float) -> None:
         self.stopping = True
         self.loop.create_task(self._stop(grace))
-        self.loop.call_later(grace + STOP_WITHIN, self._too_late)
+        self.loop.call_later(grace + STOP_TIMEOUT, self._too_late)
 
     async def _stop(self, grace: float) -> None:
         await self.server.stop(grace, asyncio.Event())
@@ -251,32 +304,49 @@ class Life:
 
     def _too_late(self) -> None:
         if not self.world.disk.state:
-            raise BrokenPromise("the server was told to stop, and does not")
+            raise BrokenPromise("the server received a stop request and does not stop")
 
     def kill(self) -> None:
         self.loop.kill()
+        self.world.promises.refusing_since = None
 
-    def bury(self) -> None:
-        """Let go of its files, wherever they are now."""
+    def close_files(self) -> None:
+        """Close its files, which may have moved."""
         with contextlib.suppress(StoreError):
             self.store.close()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self.watch.absorb()
-        if self.engine.reverts != self._reverts:
-            self._reverts = self.engine.reverts
+        if self.engine.revert_count != self._reverts:
+            self._reverts = self.engine.revert_count
             self.world.steps.note("undone")
             self.world.promises.undone()
-            self.look()
-        nobody_waits_in_vain(self.engine, stopping=self.stopping)
-        self._looked += 1
-        if self._looked % LOOK_EVERY == 0:
-            self.look()
+            self.check_invariants()
+            self._usage.clear()
+        no_waiter_is_stuck(self.engine, self.world.clock(), stopping=self.stopping)
+        self._check_limits()
+        self._checked += 1
+        if self._checked % STEPS_PER_CHECK == 0:
+            self.check_invariants()
 
-    def look(self) -> None:
-        """Is everything as it must be between two steps?"""
-        check_engine(self.engine, self.world.promises)
-        check_reasons(self.engine, self.world.clock())
+    def _check_limits(self) -> None:
+        """The usage of a key does not grow above its limit."""
+        limits, before = self.engine.limits, self._usage
+        self._usage = {key: limits.usage(key) for key in limits.by_key}
+        if self._reclaimed:  # a worker keeps its job when the limit is lowered
+            self._reclaimed = False
+            return
+        for key, usage in self._usage.items():
+            maximum = limits.by_key[key].maximum
+            if maximum and usage > max(maximum, before.get(key, usage)):
+                raise BrokenPromise(f"{usage} jobs of {key} are leased, the limit is {maximum}")
+
+    def check_invariants(self) -> None:
+        """Check all invariants between two steps."""
+        check_promises(self.engine, self.world.promises)
+        if self._checked % (CHECKS_PER_REASONS_CHECK * STEPS_PER_CHECK) == 0:
+            check_reasons(self.engine, self.world.clock())
+        check_limits(self.engine, self.world.clock())
         for hub in self.server.hubs:
             if isinstance(hub, QlessHub):
                 check_qless(hub)
@@ -324,7 +394,7 @@ class SimulatedCommits:
 
 
 class InOrder(MutableSet[Any]):
-    """A set that gives its members in the order in which they came."""
+    """A set with insertion order."""
 
     def __init__(self) -> None:
         self._members: dict[Any, None] = {}
@@ -350,8 +420,8 @@ class InOrder(MutableSet[Any]):
         return member
 
 
-class Complaints(logging.Handler):
-    """What the server logs about its own mistakes is a finding."""
+class LoggedErrors(logging.Handler):
+    """Errors that the server logs are findings."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,4 +1,4 @@
-"""One run of one seed: clients at work while faults happen, then peace, in which all must be done."""
+"""One run of one seed: clients work while faults happen; afterwards all jobs must finish."""
 
 import asyncio
 from collections import Counter
@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fault_plan import PROTOCOLS, Plan
+from fault_plan import Plan
+from feature_roles import all_clients, final_clients
 from promises import BrokenPromise
-from roles import Client, DiligentWorker, Resumer, cast
+from roles import Client
 from simulated_world import World
-from state_checks import check_engine, check_reasons, unfinished
+from state_checks import check_promises, check_reasons, explained, unfinished
 
 from scene import durable_but_for_seqs
 
-#: So long after the faults stop everything is done.
-DRAINED_WITHIN: Final = 4 * 3600.0
-#: How long a full or broken disk stays so, how long a client does not read.
+#: Maximum time until all jobs are done after the faults stop.
+DRAIN_TIMEOUT: Final = 4 * 3600.0
+#: Durations of a full or broken disk and of a client that does not read.
 LASTS: Final = (0.2, 3.0, 12.0)
 
 
@@ -25,7 +26,7 @@ LASTS: Final = (0.2, 3.0, 12.0)
 class Outcome:
     seed: int
     plan: str = ""
-    #: What went wrong; empty if nothing did.
+    #: The problem that was found, or empty.
     problem: str = ""
     error: BaseException | None = None
     last: list[str] = field(default_factory=list)
@@ -38,13 +39,13 @@ class Outcome:
 def simulate(
     seed: int, root: Path, steps: int = 60, focus: Callable[[Plan], None] | None = None
 ) -> Outcome:
-    """The same seed gives the same run, whenever and wherever. So many of its last steps are kept;
-    what it draws may be changed by `focus`.
+    """Run a seed. The same seed always gives the same run. Keeps the last `steps` steps; `focus`
+    can change the drawn plan.
     """
     world = World(seed, root, steps)
     if focus is not None:
         focus(world.plan)
-    outcome = Outcome(seed, world.plan.told(), limits=world.disk.limits)
+    outcome = Outcome(seed, world.plan.described(), limits=world.disk.limits)
     try:
         Simulation(world).run()
     except (Exception, BrokenPromise) as error:
@@ -71,12 +72,12 @@ class Simulation:
     def run(self) -> None:
         world = self.world
         world.start()
-        self.clients = cast(world)
+        self.clients = all_clients(world)
         self._send_out(self.clients)
         for kind, gap in world.plan.faults.items():
             self._spawn(self._happen_again(kind, gap))
         world.run_until(lambda: world.schedule.now > world.plan.length)
-        self._make_peace()
+        self._end_faults()
         world.run_until(self._drained)
         self._end()
 
@@ -91,7 +92,7 @@ class Simulation:
     # Faults
 
     async def _happen_again(self, kind: str, gap: float) -> None:
-        """Again and again, at random."""
+        """Repeat a fault at random times."""
         world = self.world
         happen: Callable[[], object] = getattr(self, "_" + kind.replace(" ", "_"))
         while True:
@@ -150,6 +151,15 @@ class Simulation:
     def _sync_well(self) -> None:
         self.world.slow_sync = 0.0
 
+    def _memory(self) -> None:
+        """The server exceeds its memory limit."""
+        world = self.world
+        world.memory_used = 200
+        world.clients_loop.call_later(world.random.choice(LASTS), self._enough_memory)
+
+    def _enough_memory(self) -> None:
+        self.world.memory_used = 1
+
     def _kill(self) -> None:
         self._crash("kill")
 
@@ -157,7 +167,7 @@ class Simulation:
         self._crash("power")
 
     def _crash(self, kind: str) -> None:
-        """At once, or within the next commit."""
+        """Now, or during the next commit."""
         world = self.world
         if world.random.random() < world.plan.hit_commit:
             world.doom = kind
@@ -167,9 +177,9 @@ class Simulation:
     def _restart(self) -> None:
         self.world.restart()
 
-    # Afterwards
+    # After the faults
 
-    def _make_peace(self) -> None:
+    def _end_faults(self) -> None:
         world = self.world
         world.steps.note("peace")
         self.peace = True
@@ -180,41 +190,43 @@ class Simulation:
         world.network.weather = type(world.network.weather)()
         for client in self.clients:
             client.over = True
-        workers = [
-            DiligentWorker(world, f"diligent-{protocol}-{queue}", protocol, queue)
-            for protocol in PROTOCOLS
-            for queue in world.plan.queues
-        ]
-        afterwards = [Resumer(world, "resumer", "faktory"), *workers]
+        world.memory_used = 1
+        world.plan.boot_clock = 0.0
+        # Jobs that failed while the clock was ahead are retried at that time.
+        world.jump(max(0.0, world.farthest - world.offset))
+        afterwards = final_clients(world)
         self.clients += afterwards
         self._send_out(afterwards)
 
     def _drained(self) -> bool:
         world = self.world
         since = world.schedule.now - world.plan.length
-        if world.life is None:
-            left = ["the server is not there"]
-        elif int(world.schedule.steps) % 50 and since < DRAINED_WITHIN:
+        if int(world.schedule.steps) % 50 and since < DRAIN_TIMEOUT:
             return False
-        else:
-            left = unfinished(world.life.engine, world.clock())
-        if left and since > DRAINED_WITHIN:
-            raise BrokenPromise(f"not done after {since:.0f} s without faults: {left[:5]}")
-        return not left
+        engine = None if world.life is None else world.life.engine
+        left = [] if engine is None else unfinished(engine)
+        if engine is not None and not left:
+            return True
+        if since > DRAIN_TIMEOUT:
+            described = ["the server is not there"]
+            if engine is not None:
+                described = explained(engine, left, world.clock())
+            raise BrokenPromise(f"not done after {since:.0f} s without faults: {described}")
+        return False
 
     def _end(self) -> None:
-        """Stop, look at everything, and compare with what a new start reads."""
+        """Stop, check all invariants, and compare with the state that a new start reads."""
         world = self.world
         life = world.life
         assert life is not None
         for client in self.clients:
             client.over = True
-        life.look()
+        life.check_invariants()
         check_reasons(life.engine, world.clock())
         stopped = world.promises.life
         world.restart()
         world.run_until(lambda: world.life is None)
-        check_engine(life.engine, world.promises)
+        check_promises(life.engine, world.promises)
         before = durable_but_for_seqs(life.engine)
         world.run_until(lambda: world.life is not None)
         assert world.promises.life == stopped + 1

@@ -1,5 +1,5 @@
-"""A server on a simulated loop, for tests that tell it each step: with a clock that can be set, and
-commits that wait until they are let go.
+"""A server on a simulated loop for tests that control each step: with a settable clock, and with
+commits that wait until the test releases them.
 """
 
 from collections.abc import Callable
@@ -12,26 +12,27 @@ from steps import Steps
 
 from millrace.config import Config
 from millrace.engine.engine import Engine
+from millrace.protocols.spec import protocol_rules
 from millrace.server.app import listeners, recover
 from millrace.server.server import Server
 from millrace.store import MemoryStore
 
 
-class Ear:
-    """A client that writes down what it hears, and when."""
+class RecordingClient:
+    """A client that records its received data with times."""
 
     name = "ear"
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self.heard: list[tuple[float, bytes]] = []
+        self.received: list[tuple[float, bytes]] = []
         self.closed = False
 
-    def said(self, data: bytes) -> list[Any]:
+    def server_sent(self, data: bytes) -> list[Any]:
         return [data]
 
-    def hears(self, meanings: list[Any]) -> None:
-        self.heard += [(self._schedule.now, data) for data in meanings]
+    def receive(self, meanings: list[Any]) -> None:
+        self.received += [(self._schedule.now, data) for data in meanings]
 
     def cut(self, reason: str) -> None:
         self.closed = True
@@ -56,13 +57,13 @@ class Machine:
         self.schedule = Schedule(Random(1))
         #: Its clock at the start.
         self.ahead = 1_700_000_000.0 + ahead
-        #: A store whose commit waits.
+        #: A store with a waiting commit.
         self.begun: MemoryStore | None = None
         self.after: Callable[[Exception | None], None]
         self.loop = SimulatedLoop(self.schedule)
         steps = Steps(lambda: self.schedule.now, 10)
         self.network = Network(SimulatedLoop(self.schedule), Random(1), steps)
-        self.engine = Engine(Random(1))
+        self.engine = Engine(Random(1), protocol_rules())
         if store is not None:
             recover(self.engine, store, self.clock)
         with self.loop:
@@ -94,18 +95,18 @@ class Machine:
             self.commits()
 
     def commits(self) -> None:
-        """The commit that waits succeeds; another may follow at once."""
+        """Complete the waiting commit; another may follow immediately."""
         store, self.begun = self.begun, None
         assert store is not None
         store.commit()
         self.loop.call_soon(self.after, None)
         self.run(0.01)
 
-    def call(self, protocol: str) -> tuple[Wire, Ear]:
-        ear = Ear(self.schedule)
-        wire = self.network.connect(protocol, ear)
-        self.run(1.5)  # the server has looked at its clocks since
-        return wire, ear
+    def call(self, protocol: str) -> tuple[Wire, RecordingClient]:
+        recorder = RecordingClient(self.schedule)
+        wire = self.network.connect(protocol, recorder)
+        self.run(1.5)  # the server has read its clocks since
+        return wire, recorder
 
     def says(self, wire: Wire, data: bytes) -> None:
         wire.send(data)

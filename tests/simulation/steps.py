@@ -1,4 +1,4 @@
-"""What happened in a run, step by step: the last steps to print, and a hash of all of them."""
+"""The steps of a run: the last steps to print, and a hash of all of them."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class Steps:
         self.counts: Counter[str] = Counter()
 
     def note(self, kind: str, *details: Any) -> None:
-        """Details must be the same whenever the seed is: no ids of objects, no paths, no pids."""
+        """Details must be equal for equal seeds: no object ids, paths or pids."""
         now = self._time()
         self.counts[kind] += 1
         self._last.append((now, kind, details))

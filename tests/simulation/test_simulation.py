@@ -1,7 +1,7 @@
-"""A fixed set of seeds; and that a seed is always the same run.
+"""A fixed set of seeds, and the reproducibility of a seed.
 
-Each runs in a process of its own, because the disk is recorded by a library that must be loaded
-first, and because words must have the same hash each time.
+Each runs in its own process, because the library that records the disk must be loaded first, and
+because strings must have the same hash in each run.
 """
 
 import os
@@ -41,7 +41,7 @@ def test_a_seed_is_always_the_same_run(seed):
     assert traces[0] == traces[1]
 
 
-def test_without_a_compiler_it_says_what_it_cannot_do():
+def test_without_a_compiler_the_limits_are_reported():
     result = run("--seeds", "1-2", PATH="/nowhere", LD_PRELOAD="")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "note: no torn or lost writes" in result.stdout

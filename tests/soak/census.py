@@ -1,4 +1,4 @@
-"""How large everything is that is kept: every dict, list, set and heap that can be reached."""
+"""The sizes of all reachable containers: every dict, list, set and heap."""
 
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 CONTAINERS = (dict, list, set, frozenset, deque, bytearray)
-#: Clients' own, and the tests'; nothing that the server keeps is in them.
+#: Attributes of clients and tests; they hold no data of the server.
 LEFT_OUT = frozenset({"session", "owner"})
 
 
 def census(*roots: object) -> Counter[str]:
-    """The lengths of containers by the class and attribute that has them, all of a name together."""
+    """The lengths of containers by class and attribute, summed by name."""
     sizes: Counter[str] = Counter()
     seen: set[int] = set()
     found = [(type(root).__name__, root) for root in roots]
@@ -59,7 +59,7 @@ def _attributes(thing: object) -> Iterator[tuple[str, object]]:
 
 
 def grown(before: Counter[str], after: Counter[str], slack: int) -> dict[str, tuple[int, int]]:
-    """What has become larger by more than `slack`, and by more than half."""
+    """The containers that grew by more than `slack` and by more than half."""
     return {
         name: (before[name], size)
         for name, size in sorted(after.items())

@@ -1,6 +1,6 @@
-"""Days in the life of a server, on a clock that only we move: all five protocols, one engine, a real
-store. Workers and producers with names of their own come and go, and leave behind whatever clients
-leave behind: leases, waits, subscriptions, jobs that nobody wants.
+"""Several days of a server on a virtual clock: all five protocols, one engine, a real store.
+Workers and producers with new names connect and disconnect. They leave behind leases, waits,
+subscriptions and abandoned jobs, as real clients do.
 """
 
 import json
@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from house import Client, House
-from millrace.engine import stats
+from millrace.engine import statistics
 from millrace.protocols.qless import state
-from millrace.store import SqliteStore, sqlite
+from millrace.store import SqliteStore
+from millrace.store.sqlite import generations
 from scene import write_turn
 from speakers import SPEAKERS, Held, Leased, Work
 from wires import SECOND
@@ -27,13 +28,13 @@ def request(*words: object) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
 
 
-def hasten(setting: Callable[[object, str, int], None]) -> None:
-    """What happens to the store with every 8 MiB, or 30 days, shall happen often in a few days: what
-    grows until then would look as if it grew for ever.
+def lower_thresholds(setting: Callable[[object, str, int], None]) -> None:
+    """Lower the thresholds of the store, which otherwise acts every 8 MiB or 30 days. In a few days
+    a size below its threshold would look like unbounded growth.
     """
-    setting(sqlite, "GENERATION_BYTES", 1 << 16)
-    setting(sqlite, "GENERATION_JOBS", 500)
-    setting(stats, "KEPT_DAYS", 1)
+    setting(generations, "GENERATION_BYTES", 1 << 16)
+    setting(generations, "GENERATION_JOBS", 500)
+    setting(statistics, "KEPT_DAYS", 1)
     setting(state, "KEPT_DAYS", 1)
 
 
@@ -45,15 +46,15 @@ class Days(House):
         self.store = SqliteStore(folder, sync=False, outbox_max=1 << 20)
         self.store.load()
         self._number = 0
-        take = self.engine.take_batch
+        take = self.engine.take_changes
 
         def write() -> object:
             batch = take()
             write_turn(batch, self.engine, self.store)
             return batch
 
-        self.engine.take_batch = write  # type: ignore[method-assign,assignment]
-        setting = self.newcomer("qless")
+        self.engine.take_changes = write  # type: ignore[method-assign,assignment]
+        setting = self.new_client("qless")
         for name, value in (
             ("jobs-history-count", 50),
             ("jobs-history", HOUR),
@@ -69,25 +70,25 @@ class Days(House):
     def seconds(self) -> int:
         return self.now // SECOND
 
-    def newcomer(self, protocol: str) -> Client:
-        """A client whose name nobody had before."""
+    def new_client(self, protocol: str) -> Client:
+        """A client with a new name."""
         self._number += 1
-        self.clients.clear()  # those who are gone
+        self.clients.clear()  # disconnected clients
         return self.client(protocol, f"someone-{self._number}")
 
-    # What people do
+    # Actions of clients
 
     def hour(self) -> None:
         for protocol in SPEAKERS:
             self._produce(protocol)
         for protocol in SPEAKERS:
             self._work(protocol)
-        self._wait_in_vain()
+        self._wait_on_empty_queues()
         self._use_qless()
         self.pass_time(HOUR)
 
     def _produce(self, protocol: str) -> None:
-        client, dice = self.newcomer(protocol), self.random
+        client, dice = self.new_client(protocol), self.random
         can = client.speaker.can
         for number in range(4):
             later = dice.random() < 0.3 and "schedule" in can
@@ -110,7 +111,7 @@ class Days(House):
         client.hangs_up()
 
     def _work(self, protocol: str) -> None:
-        client, dice = self.newcomer(protocol), self.random
+        client, dice = self.new_client(protocol), self.random
         for _ in range(6):
             held = self._lease(client, dice.choice(QUEUES))
             if held is None:
@@ -124,7 +125,7 @@ class Days(House):
                 client.asks("bury", held)
             elif what < 0.9 and "renew" in client.speaker.can:
                 client.asks("renew", held)
-            # or it is never heard of again
+            # or it disconnects for good
         client.hangs_up()
 
     def _lease(self, client: Client, queue: str) -> Held | None:
@@ -136,14 +137,14 @@ class Days(House):
         answer = answers[0] if answers else None
         return answer.held if isinstance(answer, Leased) else None
 
-    def _wait_in_vain(self) -> None:
-        """Nobody pushes to queues of these names, and some leave before their time."""
+    def _wait_on_empty_queues(self) -> None:
+        """Wait on queues without jobs; some clients disconnect before their timeout."""
         for protocol, speaker in SPEAKERS.items():
             if "wait" not in speaker.can:
                 continue
             for stays in (True, False):
-                client = self.newcomer(protocol)
-                # Workq makes a queue of every name; what there may be of those is another test's.
+                client = self.new_client(protocol)
+                # Workq creates a queue for every name; another test covers the number of queues.
                 queue = "nobody" if protocol == "workq" else f"nobody-{self._number}"
                 client.says(client.speaker.lease(queue, self.now, 20))
                 if stays:
@@ -151,7 +152,7 @@ class Days(House):
                 client.hangs_up()
 
     def _use_qless(self) -> None:
-        client, name = self.newcomer("qless"), f"thing-{self._number}"
+        client, name = self.new_client("qless"), f"thing-{self._number}"
         now = self.seconds
         self._qless(
             client, "QLESS.RECUR", 0, "on", "mail", name, "k", "{}", now, "interval", 600, 0
@@ -179,13 +180,11 @@ class Days(House):
     # Rest
 
     def rest(self) -> None:
-        """Everybody does what there is until there is nothing, and all that is kept for a while is
-        kept no longer.
-        """
-        self._forgive()
+        """Process all jobs until no job is left, and let all retention times expire."""
+        self._delete_failed_jobs()
         for _ in range(40):
             for protocol in ("workq", "masenko", "faktory", "qless"):
-                client = self.newcomer(protocol)
+                client = self.new_client(protocol)
                 for queue in QUEUES:
                     while (held := self._lease(client, queue)) is not None:
                         client.asks("complete", held)
@@ -193,14 +192,14 @@ class Days(House):
             self.pass_time(6 * HOUR)
             if not (self.engine.ready_count() or self.engine.leased or self.engine.scheduled):
                 return
-        raise AssertionError("it never comes to rest")
+        raise AssertionError("the server does not become idle")
 
-    def _forgive(self) -> None:
-        """What failed in Qless is kept until somebody takes it away, and scratch keys that expired
-        until somebody looks.
+    def _delete_failed_jobs(self) -> None:
+        """Delete failed Qless jobs, which the server keeps until a client deletes them, and read
+        expired scratch keys, which it keeps until the next access.
         """
-        client = self.newcomer("qless")
-        for job in list(self.engine.dying.values()):
+        client = self.new_client("qless")
+        for job in list(self.engine.dead_kept.values()):
             self._qless(client, "QLESS.CANCEL", 0, job.jid)
         self._qless(client, "DBSIZE")
         client.hangs_up()

@@ -1,7 +1,7 @@
-"""Mixed load on all five ports: producers and workers of every protocol, and people who come and go.
+"""Mixed load on all five ports: producers and workers of every protocol, and short-lived clients.
 
-Each is a thread with a connection of its own that does one thing after the other until told to stop.
-What they push is worked by any of them; some attempts fail, some are given up, some run out.
+Each is a thread with its own connection that repeats its role until the load stops. Any worker can
+get any job; some attempts fail, some are abandoned, and some leases expire.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-class Talk:
-    """A connection, and who speaks on it."""
+class Session:
+    """A connection and its protocol encoder."""
 
     def __init__(self, port: int, speaker: Speaker) -> None:
         self.speaker = speaker
@@ -53,20 +53,22 @@ class Talk:
         self.socket.close()
 
     def reset(self) -> None:
-        """Close with a reset. A plain close looks like a half-close: the server goes on waiting."""
+        """Close with a reset. After a plain close the server sees a half-close and continues to
+        wait.
+        """
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
 
 
 class Load:
-    """All of them. `done` counts what was done, `mistakes` has what should not have happened."""
+    """All clients. `done` counts the actions, `errors` lists unexpected replies."""
 
     def __init__(self, ports: dict[str, int], seed: int, pause: float) -> None:
         self._ports = ports
         self._pause = pause
         self._over = threading.Event()
         self.done: Counter[str] = Counter()
-        self.mistakes: list[str] = []
+        self.errors: list[str] = []
         roles: list[tuple[Callable[..., None], str]] = []
         for protocol in SPEAKERS:
             roles += [(self._produce, protocol), (self._work, protocol), (self._visit, protocol)]
@@ -92,26 +94,26 @@ class Load:
             number += 1
             name = f"{role.__name__}-{seed}-{number}"
             try:
-                with contextlib.closing(self._connect(protocol, name)) as talk:
-                    role(talk, dice)
+                with contextlib.closing(self._connect(protocol, name)) as session:
+                    role(session, dice)
             except Exception as mistake:
-                self.mistakes.append(f"{protocol} {role.__name__}: {mistake!r}")
+                self.errors.append(f"{protocol} {role.__name__}: {mistake!r}")
                 self._over.wait(0.1)
             self.done["connections"] += 1
 
-    def _connect(self, protocol: str, name: str) -> Talk:
-        return Talk(self._ports[protocol], SPEAKERS[protocol](name))
+    def _connect(self, protocol: str, name: str) -> Session:
+        return Session(self._ports[protocol], SPEAKERS[protocol](name))
 
-    # Who they are. Each goes after a while, and comes back with another name.
+    # The roles. Each client disconnects after a while and connects again under another name.
 
-    def _produce(self, talk: Talk, dice: random.Random) -> None:
-        can = talk.speaker.can
+    def _produce(self, session: Session, dice: random.Random) -> None:
+        can = session.speaker.can
         for _ in range(dice.randrange(20, 60)):
             if self._over.wait(self._pause):
                 return
             later = "schedule" in can and dice.random() < 0.1
             pushed = self._ask(
-                talk,
+                session,
                 "push",
                 Work(
                     id=str(uuid.UUID(int=dice.getrandbits(128), version=4)),
@@ -125,51 +127,53 @@ class Load:
                 ),
             )
             if "cancel" in can and dice.random() < 0.05:
-                self._ask(talk, "cancel", pushed.id, may_be_late=True)
+                self._ask(session, "cancel", pushed.id, may_be_late=True)
 
-    def _work(self, talk: Talk, dice: random.Random) -> None:
-        can = talk.speaker.can
+    def _work(self, session: Session, dice: random.Random) -> None:
+        can = session.speaker.can
         for _ in range(dice.randrange(50, 150)):
             if self._over.is_set():
                 return
             queue = dice.choice(QUEUES)
-            answer = talk.ask(talk.speaker.lease(queue, now(), 0.2 if "wait" in can else 0))
+            answer = session.ask(session.speaker.lease(queue, now(), 0.2 if "wait" in can else 0))
             if isinstance(answer, Leased):
-                self._end(talk, answer.held, dice.random())
+                self._end(session, answer.held, dice.random())
                 self._over.wait(self._pause / 4)
             else:
                 self._over.wait(self._pause / 2)
 
-    def _end(self, talk: Talk, held: Held, what: float) -> None:
-        can = talk.speaker.can
+    def _end(self, session: Session, held: Held, what: float) -> None:
+        can = session.speaker.can
         if what < 0.9 or "fail" not in can:
-            self._ask(talk, "complete", held, may_be_late=True)
+            self._ask(session, "complete", held, may_be_late=True)
         elif what < 0.98:
-            self._ask(talk, "fail", held, may_be_late=True)
+            self._ask(session, "fail", held, may_be_late=True)
         elif "renew" in can:
-            self._ask(talk, "renew", held, may_be_late=True)
-        # or it is never heard of again, and the lease runs out
+            self._ask(session, "renew", held, may_be_late=True)
+        # or it disconnects for good, and the lease expires
 
-    def _visit(self, talk: Talk, dice: random.Random) -> None:
-        """Look in, wait for what nobody sends, and leave in the middle of it."""
-        can = talk.speaker.can
+    def _visit(self, session: Session, dice: random.Random) -> None:
+        """Connect, wait on an empty queue, and disconnect during the wait or in the middle of a
+        command.
+        """
+        can = session.speaker.can
         if "wait" in can and dice.random() < 0.5:
-            name = "nobody" if talk.speaker.protocol == "workq" else f"nobody-{dice.random()}"
-            talk.socket.sendall(talk.speaker.lease(name, now(), 5))
+            name = "nobody" if session.speaker.protocol == "workq" else f"nobody-{dice.random()}"
+            session.socket.sendall(session.speaker.lease(name, now(), 5))
         else:
-            talk.socket.sendall(talk.speaker.lease("mail", now())[:-3])
+            session.socket.sendall(session.speaker.lease("mail", now())[:-3])
         self.done["visits"] += 1
         self._over.wait(self._pause)
-        talk.reset()
+        session.reset()
 
-    def _tidy(self, talk: Talk, _: random.Random) -> None:
-        """What failed in Qless is kept until somebody takes it away."""
+    def _tidy(self, session: Session, _: random.Random) -> None:
+        """Delete failed Qless jobs, which the server keeps until a client deletes them."""
         reader = Reader()
 
         def call(*words: object) -> bytes:
-            talk.socket.sendall(b" ".join(str(word).encode() for word in words) + b"\r\n")
+            session.socket.sendall(b" ".join(str(word).encode() for word in words) + b"\r\n")
             while (reply := reader.gets()) is False:
-                reader.feed(talk.socket.recv(1 << 16))
+                reader.feed(session.socket.recv(1 << 16))
             assert not isinstance(reply, ReplyError), reply
             return reply
 
@@ -180,8 +184,10 @@ class Load:
                 self.done["tidied"] += len(failed)
         self._over.wait(0.5)
 
-    def _ask(self, talk: Talk, command: str, *args: object, may_be_late: bool = False) -> Answer:
-        answer = talk.ask(getattr(talk.speaker, command)(args[0], now(), *args[1:]))
+    def _ask(
+        self, session: Session, command: str, *args: object, may_be_late: bool = False
+    ) -> Answer:
+        answer = session.ask(getattr(session.speaker, command)(args[0], now(), *args[1:]))
         if isinstance(answer, Refused) and not may_be_late:
             raise AssertionError(f"{command}: {answer.text}")
         self.done[command] += 1

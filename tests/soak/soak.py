@@ -1,9 +1,9 @@
-"""`make soak`: thirty days on a virtual clock, then mixed load on all five ports for as long as wanted.
+"""`make soak`: thirty days on a virtual clock, then mixed load on all five ports for a given time.
 
     python tests/soak/soak.py [--duration 3600] [--days 30] [--dir FOLDER]
 
-Ctrl-C ends it early; what was seen until then is judged. It fails if something grew that should not,
-and says what.
+Ctrl-C ends it early; the samples so far are evaluated. It fails if a bounded size grew, and prints
+that size.
 """
 
 import argparse
@@ -16,14 +16,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from census import census, grown
-from days import Days, hasten
+from days import Days, lower_thresholds
 from mixed_load import Load
-from watch import Record, look
+from watch import Record, sample
 
 from server_process import ServerProcess, running_server
 
 SETTINGS = {
-    # So that what is bounded reaches its bound while somebody looks.
+    # Low limits, so that bounded sizes reach their limits during the run.
     "MILLRACE_JOURNAL_OUTBOX_MAX": "8MiB",
     "MILLRACE_FAKTORY_DEAD_MAX": "200",
     "MILLRACE_GOQUEUE_MAX_DELIVERIES": "5",
@@ -41,21 +41,25 @@ def configure(server: ServerProcess) -> None:
             pass
 
 
-def soak(folder: Path, seconds: float, *, pause: float = 0.01, tell_every: float = 60.0) -> Record:
-    """Load for so many seconds; what was seen, and nothing must have gone wrong."""
+def soak(
+    folder: Path, seconds: float, *, pause: float = 0.01, report_every: float = 60.0
+) -> Record:
+    """Run the load for this number of seconds and return the samples. Fails on unexpected
+    replies.
+    """
     record = Record()
     with running_server(folder / "data", **SETTINGS) as server:
         configure(server)
         load = Load(server.ports, seed=1, pause=pause)
         load.start()
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         try:
             while (gone := time.monotonic() - began) < seconds:
                 time.sleep(min(1.0, seconds / 20))
-                record.add(look(server))
-                if time.monotonic() - told >= tell_every:
-                    told = time.monotonic()
-                    seen = record.looks[-1]
+                record.add(sample(server))
+                if time.monotonic() - reported >= report_every:
+                    reported = time.monotonic()
+                    seen = record.samples[-1]
                     print(
                         f"{gone:6.0f} s  {sum(load.done.values()):>9,} done  "
                         f"RSS {seen['RSS MiB']:.1f} MiB  {seen['descriptors']:.0f} descriptors  "
@@ -63,19 +67,19 @@ def soak(folder: Path, seconds: float, *, pause: float = 0.01, tell_every: float
                         flush=True,
                     )
         except KeyboardInterrupt:
-            print("told to stop", flush=True)
+            print("interrupted", flush=True)
         load.stop()
         assert server.alive, server.stderr
         errors = [r for r in server.log_records() if r["level"] == "error"]
         assert errors == [], errors[:3]
-    assert load.mistakes == [], load.mistakes[:5]
+    assert load.errors == [], load.errors[:5]
     record.done = dict(load.done)
     return record
 
 
 def live_days(count: int, folder: Path) -> dict[str, tuple[int, int]]:
-    """What has grown between the fifth of so many days and the last."""
-    hasten(setattr)  # of this process, which does nothing else with stores
+    """The containers that grew between day five and the last day."""
+    lower_thresholds(setattr)  # only affects this process, which has no other store
     days = Days(1, folder)
     hubs = [listener.hub for listener in days.listeners.values()]
     before = None
@@ -94,7 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--duration", type=float, default=3600.0, help="seconds of load (3600)")
     parser.add_argument("--days", type=int, default=30, help="days on a virtual clock (30)")
-    parser.add_argument("--dir", type=Path, default=None, help="where the data is kept")
+    parser.add_argument("--dir", type=Path, default=None, help="folder for the data")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="millrace-soak-", dir=options.dir) as folder:
         if options.days:

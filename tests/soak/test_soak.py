@@ -7,18 +7,18 @@ from soak import soak
 SECONDS = 12
 
 
-def test_under_mixed_load_on_all_ports_nothing_grows(tmp_path):
+def test_mixed_load_on_all_ports_causes_no_growth(tmp_path):
     record = soak(tmp_path, SECONDS)
     assert record.grown() == [], record.table()
     assert record.done["complete"] > 100
     assert {"push", "fail", "cancel", "renew", "visits", "connections"} <= set(record.done)
 
 
-def test_what_grows_is_told():
+def test_growth_is_reported():
     record = Record()
     for number in range(30):
         record.add(dict.fromkeys(("RSS MiB", "descriptors", "database MiB", "log MiB", "queues"), 1)
-                   | dict.fromkeys(("jobs", "timers", "timers that are over"), 1.0)
-                   | {"ready jobs that are over": 0.0, "queues": number})  # fmt: skip
+                   | dict.fromkeys(("jobs", "timers", "stale timers"), 1.0)
+                   | {"stale ready entries": 0.0, "queues": number})  # fmt: skip
     assert record.grown() == ["queues grew from 11.5 to 27.5"]
     assert "queues" in record.table()

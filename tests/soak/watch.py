@@ -1,4 +1,4 @@
-"""What a running server takes, once a second; and whether any of it grows."""
+"""Resource usage of a running server, sampled once per second, and its growth."""
 
 import json
 import os
@@ -10,30 +10,30 @@ from millrace.server.control_socket import beside, socket_of
 from server_process import ServerProcess
 
 MIB = 1 << 20
-#: What must not grow: by so much it may differ by chance, and by this share of what it was.
+#: Sizes that must not grow: the tolerated absolute and relative difference.
 BOUNDED = {
-    "RSS MiB": (16.0, 0.05),  # SQLite's pages in memory become more for a while, up to 32 MiB
+    "RSS MiB": (16.0, 0.05),  # the page cache of SQLite grows for a while, up to 32 MiB
     "descriptors": (12, 0.0),
     "database MiB": (16.0, 0.25),
     "log MiB": (12.0, 0.0),
     "jobs": (1000, 0.5),
     "queues": (5, 0.0),
     "timers": (1000, 0.5),
-    "timers that are over": (2048, 0.0),
-    "ready jobs that are over": (500, 0.0),
+    "stale timers": (2048, 0.0),
+    "stale ready entries": (500, 0.0),
 }
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def sizes(folder: Path) -> dict[str, float]:
-    """What the server itself says."""
+    """Sizes reported by the server."""
     with beside(socket_of(folder)) as name:
         (answer,) = request(name, {"sizes": True}, 60)
     found: dict[str, float] = json.loads(bytes(answer))
     return found
 
 
-def look(server: ServerProcess) -> dict[str, float]:
+def sample(server: ServerProcess) -> dict[str, float]:
     pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
     database = server.data / "millrace.db"
     return {
@@ -46,36 +46,36 @@ def look(server: ServerProcess) -> dict[str, float]:
 
 
 class Record:
-    """What was seen, and what has become of it."""
+    """The samples of a run, and their changes."""
 
     def __init__(self) -> None:
-        self.looks: list[dict[str, float]] = []
-        #: How often what was done.
+        self.samples: list[dict[str, float]] = []
+        #: Number of actions by kind.
         self.done: dict[str, int] = {}
 
-    def add(self, look: dict[str, float]) -> None:
-        self.looks.append(look)
+    def add(self, sample: dict[str, float]) -> None:
+        self.samples.append(sample)
 
     def change(self, name: str) -> tuple[float, float]:
-        """How large it was after the warm-up, and at the end: medians of a fifth of the time each,
-        so that it does not matter what was there at one moment.
+        """The size after the warm-up and at the end: medians over a fifth of the time each, so that
+        a single sample does not matter.
         """
-        seen = [look[name] for look in self.looks[len(self.looks) // 3 :]]
+        seen = [sample[name] for sample in self.samples[len(self.samples) // 3 :]]
         part = max(1, len(seen) // 5)
         return statistics.median(seen[:part]), statistics.median(seen[-part:])
 
     def grown(self) -> list[str]:
-        told = []
+        reported = []
         for name, (slack, share) in BOUNDED.items():
             before, after = self.change(name)
             if after > before * (1 + share) + slack:
-                told.append(f"{name} grew from {before:,.1f} to {after:,.1f}")
-        return told
+                reported.append(f"{name} grew from {before:,.1f} to {after:,.1f}")
+        return reported
 
     def table(self) -> str:
         lines = [f"{'':<28}{'warm':>10}{'at the end':>12}{'most':>10}"]
-        for name in self.looks[-1]:
+        for name in self.samples[-1]:
             before, after = self.change(name)
-            most = max(look[name] for look in self.looks)
+            most = max(sample[name] for sample in self.samples)
             lines.append(f"{name:<28}{before:>10,.1f}{after:>12,.1f}{most:>10,.1f}")
         return "\n".join(lines)

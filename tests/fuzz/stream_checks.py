@@ -1,12 +1,12 @@
-"""What must hold of a stream of bytes, whatever is in it:
+"""Invariants of any stream of bytes:
 
-- in any pieces it gets the same replies, and leaves the same jobs;
-- every reply is whole and well-formed, every error is one that the documents name;
-- what is refused changes nothing, what is done can be written down and read back;
-- what a connection holds stays within its limits, and goes with it.
+- any fragmentation gives the same replies and leaves the same jobs;
+- every reply is complete and well-formed, and every error is documented;
+- a refused command has no effect, and an accepted one can be written and read back;
+- the memory of a connection stays within its limits, and is freed with it.
 
-Data for a target is a few bytes of choices and the stream itself, so that whoever mutates the one
-mutates the other: the first byte chooses settings, the next three the sizes of pieces.
+The data of a target consists of a few choice bytes and the stream, so that a mutation can change
+either: the first byte selects settings, the next three the sizes of pieces.
 """
 
 import re
@@ -18,46 +18,46 @@ from typing import Any, NamedTuple
 
 from invariants import (
     counters_equal_a_recount,
-    dependents_are_those_who_wait,
-    nobody_waits_for_one_that_takes_it_along,
+    dependents_are_listed_with_their_blockers,
+    no_job_waits_for_a_blocker_that_would_fail_it,
 )
 
 from millrace.engine import consistency
 from millrace.engine.engine import Engine
-from millrace.engine.job import Extra, Job
+from millrace.engine.job import Extra
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import MemoryStore
-from millrace.store.changes import decode_any, encode
+from millrace.store.records import DETAILS_AT, EXTRA_AT, decode_any, encode
 from scene import durable_state, recover
 from wires import Wire, World
 
 #: Choices before the stream.
 HEAD = 4
-#: Some wait for ever: so many waits are waited for.
-MOST_WAITS = 30
+#: Some waits never end, so only this number of waits is awaited.
+MAX_WAITS = 30
 
 
 class Protocol(NamedTuple):
-    #: A world by the byte that chooses its settings.
+    #: Creates a world from the byte that selects its settings.
     world: Callable[[int], World]
-    #: The text of a reply that is an error; None for others.
+    #: The text of an error reply; None for other replies.
     error: Callable[[bytes], str | None]
-    #: What errors the documents name.
+    #: The documented errors.
     documented: re.Pattern[str]
-    #: How large a command may be in that world.
+    #: Maximum size of a command in that world.
     most: Callable[[int], int]
-    #: What the client has said before the stream.
+    #: Requests before the stream.
     before: Callable[[World, Wire, int], None] = lambda _world, _wire, _choice: None
-    #: What else must hold of the stream and what came of it.
-    after: Callable[[bytes, "Came"], None] = lambda _stream, _came: None
-    #: And of the world that it leaves, and the engine that would be read back.
+    #: Further checks of the stream and its results.
+    after: Callable[[bytes, "StreamResult"], None] = lambda _stream, _came: None
+    #: Further checks of the resulting world and of the restored engine.
     left: Callable[[World, Engine], None] = lambda _world, _again: None
-    #: How long one wait may take; there may be many.
-    patience: int = 3_600_000_000
+    #: Maximum duration of one wait.
+    max_wait: int = 3_600_000_000
 
 
-class Came(NamedTuple):
-    """What came of a stream."""
+class StreamResult(NamedTuple):
+    """The results of a stream."""
 
     replies: list[bytes]
     closed: bool
@@ -65,7 +65,7 @@ class Came(NamedTuple):
 
 
 def check(protocol: Protocol, data: bytes) -> list[bytes]:
-    """All of the above; the replies."""
+    """Check all of the above. Returns the replies."""
     choice, sizes, stream = _parts(data)
     whole = play(protocol, choice, [stream], written=True)
     assert play(protocol, choice, bytewise(stream), refusals=True) == whole, "byte by byte"
@@ -89,7 +89,7 @@ def bytewise(stream: bytes) -> list[bytes]:
 
 
 def in_sizes(stream: bytes, sizes: bytes) -> list[bytes]:
-    """Pieces of these sizes in turn."""
+    """Pieces with these sizes in rotation."""
     pieces, at = [], 0
     while at < len(stream):
         size = 1 + sizes[len(pieces) % len(sizes)]
@@ -106,45 +106,45 @@ def play(
     fed: bool = False,
     written: bool = False,
     refusals: bool = False,
-) -> Came:
-    """What comes of a stream in these pieces. `fed`: nothing is done before all has come."""
+) -> StreamResult:
+    """The results of a stream in these pieces. `fed`: processing starts after the last piece."""
     world = protocol.world(choice)
     store = Journal(world)
-    world.connect()  # somebody else
+    world.connect()  # another client
     wire = world.connect()
     protocol.before(world, wire, choice)
     before = len(wire.replies)
-    # The command, its parts, and what is kept of it to compare with the next one.
+    # The command, its parts, and a copy for the comparison with the next one.
     limit = held(wire.connection) + 3 * protocol.most(choice) + 500
     for number, piece in enumerate(piece for piece in pieces if piece):
-        heard, turns = len(wire.replies), store.turns
+        received, turns = len(wire.replies), store.turns
         if fed and not wire.closed:
             wire.connection.feed(piece)
         else:
             wire.receive(piece)
         if number % 8 == 0:
-            most = limit + 3 * wire.connection.backlog + 2 * len(piece)
+            most = limit + 3 * wire.connection.unprocessed_bytes + 2 * len(piece)
             assert held(wire.connection) <= most
-        if refusals and store.turns > turns and len(wire.replies) > heard and not wire.closed:
-            said = [protocol.error(reply) for reply in wire.replies[heard:]]
-            assert not all(said), f"{said} has changed something"
+        if refusals and store.turns > turns and len(wire.replies) > received and not wire.closed:
+            errors = [protocol.error(reply) for reply in wire.replies[received:]]
+            assert not all(errors), f"{errors} has changed something"
     if fed:
         wire.run()
         world.tell()
-    for _ in range(MOST_WAITS):
+    for _ in range(MAX_WAITS):
         if not wire.waits:
             break
-        world.advance(protocol.patience)
+        world.advance(protocol.max_wait)
     replies, closed, left = wire.replies[before:], wire.closed, world.snapshot()
-    agree(world)
+    check_indexes(world)
     if written:
         protocol.left(world, store.check(world))
     leave(world)
-    return Came(replies, closed, left)
+    return StreamResult(replies, closed, left)
 
 
 def cut_short(protocol: Protocol, choice: int, stream: bytes) -> None:
-    """A client that goes while its first command is being done leaves nothing behind either."""
+    """A client that disconnects during its first command leaves no state behind either."""
     world = protocol.world(choice)
     wire = world.connect()
     protocol.before(world, wire, choice)
@@ -153,49 +153,49 @@ def cut_short(protocol: Protocol, choice: int, stream: bytes) -> None:
         wire.flush()
     wire.lose()
     leave(world)
-    agree(world)
+    check_indexes(world)
 
 
 class Journal:
-    """Writes down every turn as a store would, which may find what cannot be written."""
+    """Writes every turn like a store, which detects values that cannot be written."""
 
     def __init__(self, world: World) -> None:
         self._store = MemoryStore()
         self.turns = 0
         engine = world.engine
-        take = engine.take_batch
+        take = engine.take_changes
 
         def taken() -> Any:
             batch = take()
             if batch:
                 self.turns += 1
-                self._store.begin(batch, engine)
+                self._store.prepare(batch, engine)
                 self._store.commit()
             return batch
 
-        engine.take_batch = taken  # type: ignore[method-assign]
+        engine.take_changes = taken  # type: ignore[method-assign]
 
     def check(self, world: World) -> Engine:
-        """What was written down is what there is; the engine as it is read back."""
+        """The written state equals the current state. Returns the restored engine."""
         world.tell()
         again = recover(self._store)
         recovered, there = durable_state(again), durable_state(world.engine)
         for state in (recovered, there):
             del state["statistics"], state["next_seq"]
         for seq, job in there["jobs"].items():
-            forget_looks(job, recovered["jobs"].get(seq))
+            drop_qless_data(job, recovered["jobs"].get(seq))
         assert recovered == there
         return again
 
 
-#: Where a job's record has what few jobs have, and where that has what protocols keep with it.
-_EXTRA = Job.__struct_fields__.index("extra")
-_OWN_PART = Extra.__struct_fields__.index("own")
+#: The positions of the optional part in a job's record, and of the protocols' data in it.
+_EXTRA = EXTRA_AT
+_OWN_PART = DETAILS_AT
 
 
-def forget_looks(job: list[Any], written: list[Any] | None) -> None:
-    """Who looks at another protocol's job with Qless makes what Qless keeps with it, which is made
-    again after a restart and so not written.
+def drop_qless_data(job: list[Any], written: list[Any] | None) -> None:
+    """Reading another protocol's job over Qless creates Qless data for it. This data is not
+    written; it is created again after a restart.
     """
     extra, kept = job[_EXTRA], written[_EXTRA] if written else None
     if extra is None or (kept is not None and kept[_OWN_PART] is not None):
@@ -205,42 +205,42 @@ def forget_looks(job: list[Any], written: list[Any] | None) -> None:
         job[_EXTRA] = None
 
 
-def agree(world: World) -> None:
-    """The engine's indexes say what its jobs say."""
-    report = consistency.check(world.engine)
+def check_indexes(world: World) -> None:
+    """The engine's indexes match its jobs."""
+    report = consistency.check_engine(world.engine)
     assert not report.problems, report.problems
     counters_equal_a_recount(world.engine)
-    dependents_are_those_who_wait(world.engine)
-    nobody_waits_for_one_that_takes_it_along(world.engine)
+    dependents_are_listed_with_their_blockers(world.engine)
+    no_job_waits_for_a_blocker_that_would_fail_it(world.engine)
 
 
 def leave(world: World) -> None:
-    """Everybody goes, and nothing stays of anybody."""
+    """All clients disconnect and leave no state behind."""
     engine = world.engine
     hubs = getattr(world, "hubs", None) or [world.hub]
     for wire in world.clients:
         wire.end()
         wire.lose()
-        assert held(wire.connection) < 100_000 or not wire.connection.backlog
+        assert held(wire.connection) < 100_000 or not wire.connection.unprocessed_bytes
     world.tell()
     gone = [weakref.ref(wire.connection) for wire in world.clients]
     for wire in world.clients:
         wire.connection = None
-    assert not any(hub.connections or hub.touched for hub in hubs)
+    assert not any(hub.connections or hub.with_messages for hub in hubs)
     assert not engine.holders
     assert not engine.waiters
     assert not engine.waiters.awaited
-    # Cancelled alarms would go when they come up.
+    # Cancelled timers are removed when they expire.
     engine.timers.heap = sorted(engine.timers._live.values())
-    assert not any(ref() for ref in gone), "a connection that is gone is still there"
+    assert not any(ref() for ref in gone), "a closed connection is still referenced"
 
 
-#: What is looked into: all else is the engine's, or shared.
+#: Only objects of these modules are searched; all other objects belong to the engine or are shared.
 _OWN = "millrace.protocols."
 
 
 def held(connection: Connection) -> int:
-    """The bytes that a connection has, in whatever they are kept, with something for each piece."""
+    """The number of bytes that a connection holds in any container, plus an overhead per item."""
     total, seen = 0, set()
     waiting: deque[Any] = deque([connection])
     while waiting:

@@ -1,8 +1,9 @@
-"""What must hold when five protocols talk at once, on one engine, each in pieces of any size: every
-reply is whole and well-formed, the engine's indexes say what its jobs say after every step, what was
-done can be written down and read back, and nothing stays of a client that is gone.
+"""Invariants of five protocols on one engine, each fed in pieces of any size: every reply is
+complete and well-formed, the engine's indexes match its jobs after every step, all changes can be
+written and read back, and a disconnected client leaves no state behind.
 
-The stream is steps: a byte that says who, a byte that says how much, and so many bytes to be said.
+The stream consists of steps: a byte for the client, a byte for the length, and that number of
+bytes.
 """
 
 import conversation
@@ -10,8 +11,8 @@ import goqueue_conversation
 import masenko_conversation
 import resp_conversation
 import workq_conversation
-from playing import HEAD, Journal, agree, leave
 from resp_conversation import SCRIPT_C, request
+from stream_checks import HEAD, Journal, check_indexes, leave
 
 from house import House
 from wires import Wire
@@ -29,8 +30,8 @@ _REPLIES = {
 }
 
 
-class FullHouse(House):
-    """All protocols, and clients of each who have said what comes before all else."""
+class AllProtocols(House):
+    """All protocols, with clients that have sent their greetings."""
 
     def __init__(self) -> None:
         super().__init__(goqueue={"max_deliveries": 3}, faktory={"recover_lost_workers": True})
@@ -39,7 +40,7 @@ class FullHouse(House):
             self.clients.append(self.joins(number))
 
     def joins(self, number: int) -> Wire:
-        """Somebody new in this place."""
+        """Connect a new client at this position."""
         name, check = list(_REPLIES.items())[number % 5]
         wire = Wire(self, self.listeners[name].connect(), check)
         wire.flush()
@@ -53,7 +54,7 @@ class FullHouse(House):
 
 def check(data: bytes) -> None:
     stream = data[HEAD:]
-    world = FullHouse()
+    world = AllProtocols()
     store = Journal(world)
     at = 0
     while at + 1 < len(stream):
@@ -73,7 +74,7 @@ def check(data: bytes) -> None:
                 world.clients[number] = world.joins(number)
             world.clients[number].receive(stream[at : at + much])
             at += much
-        agree(world)
+        check_indexes(world)
     store.check(world)
     leave(world)
-    agree(world)
+    check_indexes(world)

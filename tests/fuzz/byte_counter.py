@@ -1,7 +1,7 @@
-"""Bytes that count what is done with them: how many were looked at or copied, whoever did it.
+"""Bytes that count their use: the number of bytes that were read or copied.
 
-A module under test is given these in the place of `bytes` and `bytearray`, and is fed with them. What
-is cut from them counts on. That is no clock: the same input takes the same number every time.
+A module under test gets these types instead of `bytes` and `bytearray`, and reads such input.
+Slices of them count, too. Unlike time, the count is equal for equal input.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class CountedArray(bytearray):
 
 
 def _searching(kind: Any, name: str) -> None:
-    """From its first argument's place to where it is found, or to the end."""
+    """Count from the start position to the match, or to the end."""
     search = getattr(kind.__mro__[1], name)
 
     def counting(self: Any, what: Any, start: int = 0, end: int | None = None) -> int:
@@ -67,7 +67,7 @@ def _searching(kind: Any, name: str) -> None:
 
 
 def _whole(kind: Any, name: str) -> None:
-    """All of it is gone through."""
+    """The method reads all bytes."""
     act = getattr(kind.__mro__[1], name)
 
     def counting(self: Any, *args: Any) -> Any:
@@ -95,7 +95,7 @@ for _kind in (Counted, CountedArray):
 
 @contextmanager
 def counting(*modules: ModuleType) -> Iterator[None]:
-    """In these modules bytes count."""
+    """Replace the byte types in these modules."""
     for module in modules:
         module.bytes, module.bytearray = Counted, CountedArray  # type: ignore[attr-defined]
     try:
@@ -106,5 +106,5 @@ def counting(*modules: ModuleType) -> Iterator[None]:
 
 
 def touched() -> int:
-    """How many bytes were looked at or copied so far."""
+    """The number of bytes that were read or copied so far."""
     return _touched

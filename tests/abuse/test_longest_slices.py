@@ -1,0 +1,135 @@
+"""No command of any protocol, in its most expensive form, blocks the loop for long.
+
+The rows are derived from the dispatch tables (command_tables.py), so a new command without a row
+fails. The cost of a callback is the number of executed lines of Python: about 70,000 are 10 ms on
+the machine of bench/README.md. The world here is 1/50 of the full size (`make abuse` uses 1,000,000
+jobs and reports seconds), so a callback whose cost grows with the world exceeds the bound by far.
+"""
+
+from collections.abc import Callable, Iterator
+
+import expensive_rows
+import pytest
+import web_rows
+from command_rows import ROWS, Request, Stage
+from command_tables import served
+from measured_server import LargeWorld, Sizes, Slice
+
+SIZES = Sizes(20_000, 5_000, 5_000)
+#: Lines of Python that one callback may execute.
+MAX_UNITS = 30_000
+#: Rows above the bound by name, with their ceiling and the reason. The list may only shrink: a row
+#: that keeps the bound must not be here.
+_STATE = "lists the jobs of one state at once"
+_TREE = "checks all dependents before the first change"
+_UNIT = "a step of a transaction: up to 100 short commands, or two slices"
+EXCEPTIONS: dict[str, tuple[int, str]] = {
+    "workq lease": (300_000, "waits for 5,000 queues, each of which is created"),
+    "spec jobs (1)": (55_000, _STATE),
+    "C jobs (1)": (55_000, _STATE),
+    "C jobs (2)": (80_000, _STATE),
+    "C depends": (70_000, "adds up to 2,000 blockers at once"),
+    "D queue.jobsByState (2)": (50_000, _STATE),
+    "D job.depends": (70_000, "adds up to 2,000 blockers at once"),
+    "D queues.names": (90_000, "sorts the names of all queues at once"),
+    "control push": (70_000, "one request pushes up to 200 jobs"),
+    "control sizes": (80_000, "examines every queue"),
+    "redis HMGET": (50_000, "reads 5,000 fields at once"),
+    "redis ZADD": (40_000, "adds 5,000 members at once"),
+    "spec cancel (2)": (65_000, _TREE),
+    "C cancel (2)": (65_000, _TREE),
+    "D job.cancel (2)": (65_000, _TREE),
+    "redis EXEC (1)": (70_000, _UNIT),
+    "redis EXEC (4)": (70_000, _UNIT),
+}
+#: The start of the reply of a row that gets an error, or an empty one while it waits. Every other
+#: row must take its expensive path.
+ERROR_REPLIES = {
+    "faktory FETCH": "",
+    "faktory BATCH": "-ERR batch subsystem is only available",
+    "faktory TRACK": "-ERR tracking subsystem is only available",
+    "workq run": "-TIMEOUT",
+    "workq lease": "-TIMEOUT",
+    "redis SCRIPT KILL": "-NOTBUSY",
+}
+_ERRORS = {"masenko": ("ERROR", "FAIL"), "goqueue": ("ERROR",)}
+
+
+@pytest.fixture(scope="module")
+def world() -> LargeWorld:
+    expensive_rows.use(SIZES)
+    return LargeWorld(SIZES)
+
+
+def rows() -> list[tuple[str, Callable[[Stage], Request]]]:
+    """Dialect T has the commands of C and D, which have their own rows."""
+    expensive_rows.use(SIZES)
+    return [row for row in expensive_rows.rows() if not row[0].startswith("T ")]
+
+
+def test_every_command_has_a_row() -> None:
+    known = {(row.protocol, row.command) for row in ROWS}
+    variants = {row for row in known if row[1].endswith(" scratch")}
+    assert known - variants == served()
+    assert set(expensive_rows.FORMS) <= known
+
+
+@pytest.mark.parametrize("protocol", ["faktory", "workq", "masenko", "goqueue", "control", "GET"])
+def test_a_callback_is_short(world: LargeWorld, protocol: str) -> None:
+    _check(world, protocol)
+
+
+@pytest.mark.parametrize("dialect", ["redis", "spec", "C", "D"])
+def test_a_callback_of_the_qless_port_is_short(world: LargeWorld, dialect: str) -> None:
+    _check(world, dialect)
+
+
+def test_every_route_has_a_row() -> None:
+    """A page or GET route without a request is a redirect, or listed with the reason."""
+    known = {name.split(" ")[1] for name, _ in web_rows.rows()}
+    room = web_rows.room()
+    for path in web_rows.paths():
+        if path not in web_rows.WITHOUT_REQUESTS and path not in known:
+            assert web_rows.requests_of(path, room) == [], path
+    assert set(web_rows.WITHOUT_REQUESTS) <= set(web_rows.paths())
+
+
+def test_every_exception_is_a_row() -> None:
+    names = {name for name, _ in rows()}
+    assert set(EXCEPTIONS) <= names
+    assert set(ERROR_REPLIES) <= names
+
+
+def _check(world: LargeWorld, protocol: str) -> None:
+    problems: list[str] = []
+    for name, prepare in rows():
+        if name.split(" ")[0] == protocol:
+            found = world.measure(prepare, units=True)
+            problems += _problems(name, protocol, found)
+    assert not problems, "\n".join(problems)
+
+
+def _problems(name: str, protocol: str, found: Slice) -> Iterator[str]:
+    reply = found.reply[2:-1]
+    if name in ERROR_REPLIES:
+        if not reply.startswith(ERROR_REPLIES[name]):
+            yield f"{name}: {reply}"
+    elif _is_error(protocol, reply):
+        yield f"{name} receives an error: {reply}"
+    ceiling, _ = EXCEPTIONS.get(name, (MAX_UNITS, ""))
+    if found.cost > ceiling:
+        yield f"{name}: {found.cost} lines in one callback: {found.where}"
+    elif name in EXCEPTIONS and found.cost <= MAX_UNITS:
+        yield f"{name} needs no exception: {found.cost} lines"
+
+
+def _is_error(protocol: str, reply: str) -> bool:
+    if protocol in {"control", "GET"}:  # the measured server has no process to report about
+        return reply.startswith('{"error"') and '"unavailable"' not in reply
+    return not reply or reply.startswith(_ERRORS.get(protocol, ("-",)))
+
+
+def test_the_measurement_detects_a_long_callback(world: LargeWorld) -> None:
+    """A command that is known to be long exceeds the bound: the test can fail."""
+    prepare = dict(rows())["control sizes"]
+    assert world.measure(prepare, units=True).cost > MAX_UNITS
