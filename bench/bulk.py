@@ -1,8 +1,8 @@
-"""A million jobs from Spark, beside the same jobs with PUSHB from one plain client.
+"""Push a million jobs from Spark, and the same jobs with PUSHB from one plain client.
 
-Run as `.venv/bin/python bench/bulk.py`. Each way has a server of its own, with an empty folder. The
-rows come from Parquet files; Spark's start is not measured, and told. At last a task is made to
-fail in its middle, and the server must have every job once.
+Run as `.venv/bin/python bench/bulk.py`. Each way has its own server with an empty folder. The rows
+are read from Parquet files. Spark's start is reported separately. Finally one task fails halfway,
+and the server must have every job exactly once.
 """
 
 import argparse
@@ -29,14 +29,14 @@ from servers import NotInstalledError, Running, Server, StartError, choose, runn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Rows of a file, so that there is work for each core.
+#: Number of files, so that each core has work.
 FILES = 4
 QUEUE = "default"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1_000_000, help="how many (1000000)")
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="number of jobs (1000000)")
     parser.add_argument("--batch", type=int, default=1000, help="jobs in one PUSHB (1000)")
     parser.add_argument("--frame", type=int, default=200, help="jobs in one frame of Spark's (200)")
     parser.add_argument("--repeat", type=int, default=2, help="each way so often (2)")
@@ -52,7 +52,7 @@ def arguments() -> argparse.Namespace:
 
 
 def write_rows(folder: Path, jobs: int) -> str:
-    """Files with as many bytes of arguments in each row as PUSHB's jobs have."""
+    """Write files whose rows have the same argument size as PUSHB's jobs."""
     each = -(-jobs // FILES)
     for first in range(0, jobs, each):
         numbers = range(first, min(first + each, jobs))
@@ -75,22 +75,22 @@ def save(frame: "DataFrame", port: int, per_frame: int) -> float:
     return time.monotonic() - began
 
 
-def fails_once(jobs: int) -> Callable[["DataFrame"], "DataFrame"]:
-    """Rows of which one, three quarters through its partition, makes the first attempt fail."""
+def failing_once(jobs: int) -> Callable[["DataFrame"], "DataFrame"]:
+    """Rows of which one, three quarters through its partition, fails the first attempt."""
     doomed = f"bulk-{min(jobs - 1, -(-jobs // FILES) * 3 // 4):010}"
 
-    def look(jid: str) -> str:
+    def fail_first_attempt(jid: str) -> str:
         task = TaskContext.get()
         if jid == doomed and task is not None and task.attemptNumber() == 0:
-            raise RuntimeError("this task was made to fail")
+            raise RuntimeError("intended failure of this task")
         return jid
 
-    looked = functions.udf(look, "string", useArrow=False)
-    return lambda frame: frame.withColumn("jid", looked("jid"))
+    checked = functions.udf(fail_first_attempt, "string", useArrow=False)
+    return lambda frame: frame.withColumn("jid", checked("jid"))
 
 
 def read_back(spark: "SparkSession", port: int) -> tuple[int, int, float]:
-    """How many jobs the server has, how many ids, and the seconds it took to read them."""
+    """The number of jobs on the server, the number of ids, and the seconds to read them."""
     began = time.monotonic()
     frame = spark.read.format("millrace").options(url=f"tcp://127.0.0.1:{port}", parts="2").load()
     row = frame.agg(functions.count("*"), functions.count_distinct("jid")).collect()[0]
@@ -113,7 +113,7 @@ def measure(options: argparse.Namespace, server: Server, folder: Path, console: 
         began = time.monotonic()
         spark = session.start("local[2,4]", memory="1g")
         try:
-            spark.sparkContext.setLogLevel("OFF")  # a task fails here because it is made to
+            spark.sparkContext.setLogLevel("OFF")  # one task fails on purpose
             frame = spark.read.parquet(source)
             console.print(f"Spark's start: {time.monotonic() - began:.1f} s\n", highlight=False)
             figures, right = compare(options, server, folder, spark, frame, console)
@@ -136,29 +136,31 @@ def compare(
     jobs, best = options.jobs, {"PUSHB": 0.0, "Spark": 0.0, "read": 0.0}
     right = True
 
-    def say(name: str, count: int, seconds: float, note: str = "") -> None:
+    def report(name: str, count: int, seconds: float, note: str = "") -> None:
         best[name] = max(best[name], count / seconds)
         line = f"{name:<8}{count / seconds:>12,.0f} jobs/s   ({count:,} in {seconds:.1f} s{note})"
         console.print(line, highlight=False)
 
     with fresh(server, folder) as started:
-        save(frame.limit(1000), started.port, options.frame)  # what is compiled once, is now
+        save(
+            frame.limit(1000), started.port, options.frame
+        )  # compile Spark's code before the measurement
     for _ in range(options.repeat):
         with fresh(server, folder) as started:
-            say("PUSHB", jobs, push_all(started.port, jobs, options.batch, console))
+            report("PUSHB", jobs, push_all(started.port, jobs, options.batch, console))
             right &= count_waiting(started.port) == jobs
         with fresh(server, folder) as started:
             seconds = save(frame, started.port, options.frame)
             cpu = started.cpu_seconds()
-            say("Spark", jobs, seconds, f", {cpu / jobs * 1e6:.0f} µs of server CPU a job")
+            report("Spark", jobs, seconds, f", {cpu / jobs * 1e6:.0f} µs of server CPU a job")
             right &= count_waiting(started.port) == jobs
             count, ids, seconds = read_back(spark, started.port)
-            say("read", count, seconds)
+            report("read", count, seconds)
             right &= count == ids == jobs
     ratio = best["Spark"] / best["PUSHB"]
     console.print(f"\nratio   {ratio:>12.2f} of PUSHB, best of each", highlight=False)
     with fresh(server, folder) as started:
-        save(fails_once(jobs)(frame), started.port, options.frame)
+        save(failing_once(jobs)(frame), started.port, options.frame)
         count, ids, _ = read_back(spark, started.port)
         verdict = (
             "every job is there once" if count == ids == jobs else f"WRONG: {count}, {ids} ids"

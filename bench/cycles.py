@@ -1,6 +1,6 @@
-"""Job cycles a second, latency and CPU per cycle: Millrace beside beanstalkd and redis-server.
+"""Job cycles per second, latency and CPU per cycle of Millrace, beanstalkd and redis-server.
 
-Run as `make bench` or `.venv/bin/python bench/cycles.py`; bench/README.md says what it all means.
+Run as `make bench` or `.venv/bin/python bench/cycles.py`; bench/README.md explains the figures.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Bench:
-    """One invocation: its servers, its runs and what to say about them."""
+    """One invocation: its servers, its runs and its report."""
 
     def __init__(self, options: argparse.Namespace, console: Console, folder: Path) -> None:
         self.options = options
@@ -82,7 +82,9 @@ class Bench:
         self.failures: list[str] = []
 
     def installed(self, servers: list[Server]) -> dict[Server, str]:
-        """Those that can be started, with their versions; for the others, what to install."""
+        """The installed servers with their versions. Prints the required package for each other
+        server.
+        """
         found = {}
         for server in servers:
             try:
@@ -93,7 +95,7 @@ class Bench:
         return found
 
     def measure(self, servers: list[Server]) -> None:
-        """All servers once, then all again: what disturbs the machine disturbs all alike."""
+        """Measure all servers in each round, so that other load affects all of them."""
         rounds = self.options.repeat
         each = WARMUP + self.options.seconds
         bar = Progress(
@@ -101,7 +103,7 @@ class Bench:
             BarColumn(),
             TimeRemainingColumn(),
             console=self.console,
-            auto_refresh=False,  # no thread: the generator forks
+            auto_refresh=False,  # no refresh thread, because the generator forks
             transient=True,
         )
         with bar:
@@ -146,7 +148,7 @@ class Bench:
         bar.console.print(f"{title:<22} {outcome.rate:>9,.0f} cycles/s", highlight=False)
 
     def best(self, name: str) -> Outcome | None:
-        """The run with the most cycles: what else runs on a machine only ever takes away."""
+        """The run with the most cycles, because other load can only reduce a result."""
         return max(self.runs.get(name, []), key=lambda outcome: outcome.rate, default=None)
 
     def ratio(self, ratio: Ratio) -> float | None:
@@ -163,11 +165,11 @@ class Bench:
         for ratio in RATIOS:
             value = self.ratio(ratio)
             if value is None:
-                said = "not measured in this run"
+                result = "not measured in this run"
             else:
                 verdict = "reached" if value >= ratio.expected else "not reached"
-                said = f"{value:.2f} (expected at least {ratio.expected:g}: {verdict})"
-            self.console.print(f"{ratio.text}: {said}", highlight=False)
+                result = f"{value:.2f} (expected at least {ratio.expected:g}: {verdict})"
+            self.console.print(f"{ratio.text}: {result}", highlight=False)
         for failure in self.failures:
             self.console.print(f"failed: {failure}", style="red", markup=False)
 
@@ -255,7 +257,7 @@ def main() -> int:
         shown = ", ".join(f"{server.name} {version}" for server, version in versions.items())
         console.print(f"{'servers:':<13}{shown}", highlight=False, markup=False)
         if facts["data on"].startswith("tmpfs"):
-            console.print("tmpfs syncs nothing: durable figures mean nothing here", style="yellow")
+            console.print("tmpfs does not sync: durable figures are invalid here", style="yellow")
         console.print()
         servers = list(versions)
         bench.measure(servers)

@@ -1,10 +1,10 @@
-"""What 10,000 workers that wait for work cost the server: memory and CPU.
+"""Memory and CPU of a server with 10,000 workers that wait for jobs.
 
-Run as `.venv/bin/python bench/idle.py`. Four looks at the same connections:
+Run as `.venv/bin/python bench/idle.py`. It measures the same connections in four phases:
 
-- connected: they have said HELLO and ask nothing;
+- connected: each connection has sent HELLO and no command;
 - waiting: all have sent FETCH on an empty queue, and the server holds every one of them for 2 s;
-- silent: the FETCHes were answered `$-1`, and nobody asks again;
+- silent: the server has replied `$-1` to each FETCH, and no connection sends another one;
 - asking: each sends FETCH again as soon as it gets `$-1`, as real workers do.
 """
 
@@ -20,19 +20,19 @@ from pathlib import Path
 
 from rich.console import Console
 
+from faktory_client import FaktoryClient
 from machine import describe, stop_on_sigterm
-from modes import Faktory, RefusedError, connect, say_hello
+from modes import Faktory, RefusedError, connect, send_hello
 from servers import NotInstalledError, Running, Server, StartError, choose, running, scratch
-from talk import Talk
 
 MIB = 1024 * 1024
 FETCH = b"FETCH idle\r\n"
 NOTHING = b"$-1\r\n"
-HOLD = 2.0  # how long the server keeps a FETCH that finds nothing
-QUIET = (0.6, 1.8)  # of those seconds, the part between the last FETCH sent and the first reply
-PER_WORKER = 100  # connections that share a wid, as those of one worker process do
+HOLD = 2.0  # time that the server holds a FETCH on an empty queue
+QUIET = (0.6, 1.8)  # the part of HOLD between the last FETCH and the first reply
+PER_WORKER = 100  # connections that share a wid, like the connections of one worker process
 SPARE_DESCRIPTORS = 100
-MAX_SECONDS = 20.0  # these workers never BEAT, and a worker silent for 60 s may be cut
+MAX_SECONDS = 20.0  # no BEATs are sent, and the server may disconnect a worker after 60 s
 EXPECTED = 200  # MiB
 
 
@@ -40,7 +40,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--connections", type=int, default=10_000, help="how many (10000)")
+    parser.add_argument(
+        "--connections", type=int, default=10_000, help="number of connections (10000)"
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="of silent and of asking (10)")
     parser.add_argument("--durability", default="fsync", choices=("fsync", "os", "memory"))
     parser.add_argument("--dir", default="", help="where the server keeps its data (./data)")
@@ -70,13 +72,13 @@ class Workers:
     def __init__(self) -> None:
         self.sockets: dict[int, socket.socket] = {}
         self.poll = select.epoll()
-        self.sent: dict[int, float] = {}  # when each FETCH that has no answer yet was sent
-        self.held: list[float] = []  # how long the server kept those that found nothing
+        self.sent: dict[int, float] = {}  # send time of each FETCH without a reply
+        self.held: list[float] = []  # hold times of the FETCHes that returned no job
 
     def connect(self, port: int, count: int) -> None:
         for number in range(count):
             sock = connect(port)
-            say_hello(sock, f"idle-{number // PER_WORKER:04d}")
+            send_hello(sock, f"idle-{number // PER_WORKER:04d}")
             sock.setblocking(False)
             self.sockets[sock.fileno()] = sock
             self.poll.register(sock.fileno(), select.EPOLLIN)
@@ -86,7 +88,7 @@ class Workers:
         self.sockets[descriptor].send(FETCH)
 
     def replies(self, until: float) -> Iterator[tuple[int, bytes]]:
-        """Every reply until that moment. They are short: each comes in one piece."""
+        """Every reply until that time. Each reply is short and arrives in one piece."""
         while (left := until - time.monotonic()) > 0:
             for descriptor, _ in self.poll.poll(left):
                 received = self.sockets[descriptor].recv(4096)
@@ -112,35 +114,37 @@ class Idle:
         self.figures: dict[str, float] = {}
         self.rss_before = server.memory()["VmRSS"]
 
-    def say(self, name: str, value: float, unit: str, note: str = "") -> None:
+    def report(self, name: str, value: float, unit: str, note: str = "") -> None:
         self.figures[name] = value
         digits = 2 if value < 100 else 0
         shown = f"{name + ':':<36}{value:>9,.{digits}f} {unit} {note}"
         self.console.print(shown, highlight=False, markup=False)
 
-    def say_memory(self, name: str, note: str = "") -> None:
+    def report_memory(self, name: str, note: str = "") -> None:
         grown = self.server.memory()["VmRSS"] - self.rss_before
         each = grown / len(self.workers.sockets)
-        self.say(f"{name}, RSS growth", grown / MIB, "MiB", f"({each:,.0f} bytes each) {note}")
+        self.report(f"{name}, RSS growth", grown / MIB, "MiB", f"({each:,.0f} bytes each) {note}")
 
-    def say_cpu(self, name: str, cpu: float, seconds: float) -> None:
-        self.say(f"{name}, CPU", cpu / seconds * 100, "%", f"({cpu:.2f} s in {seconds:.1f} s)")
+    def report_cpu(self, name: str, cpu: float, seconds: float) -> None:
+        self.report(f"{name}, CPU", cpu / seconds * 100, "%", f"({cpu:.2f} s in {seconds:.1f} s)")
 
     def waiting(self) -> None:
-        """All FETCH at once; look while all wait; one job must still find its way at once."""
+        """Send FETCH on all connections and measure while all wait. A pushed job must reach a
+        worker promptly.
+        """
         workers, server = self.workers, self.server
         began, cpu = time.monotonic(), server.cpu_seconds()
         for descriptor in workers.sockets:
             workers.fetch(descriptor)
-        self.say("sending all FETCHes", time.monotonic() - began, "s")
+        self.report("sending all FETCHes", time.monotonic() - began, "s")
         quiet_from, quiet_to = (began + moment for moment in QUIET)
         early = list(workers.replies(quiet_from))
         quiet_cpu, quiet_from = server.cpu_seconds(), time.monotonic()
         early += list(workers.replies(quiet_to))
         if early:
             raise RefusedError(f"{len(early)} FETCHes on an empty queue were answered at once")
-        self.say_cpu("waiting", server.cpu_seconds() - quiet_cpu, time.monotonic() - quiet_from)
-        self.say_memory("waiting", f"(expected: under {EXPECTED} MiB)")
+        self.report_cpu("waiting", server.cpu_seconds() - quiet_cpu, time.monotonic() - quiet_from)
+        self.report_memory("waiting", f"(expected: under {EXPECTED} MiB)")
         for descriptor, received in workers.replies(began + HOLD + 10):
             workers.nothing(descriptor, received)
             if not workers.sent:
@@ -148,17 +152,19 @@ class Idle:
         if workers.sent:
             raise RefusedError(f"{len(workers.sent)} FETCHes were not answered")
         whole = time.monotonic() - began
-        self.say_cpu("asking once and being answered", server.cpu_seconds() - cpu, whole)
-        self.say_held("asking once")
+        self.report_cpu("asking once and being answered", server.cpu_seconds() - cpu, whole)
+        self.report_held("asking once")
 
     def silent(self, seconds: float) -> None:
         began, cpu = time.monotonic(), self.server.cpu_seconds()
         for _, received in self.workers.replies(began + seconds):
-            raise RefusedError(f"nobody asked, and yet {received[:200]!r} came")
-        self.say_cpu("silent", self.server.cpu_seconds() - cpu, time.monotonic() - began)
+            raise RefusedError(f"received {received[:200]!r} without a request")
+        self.report_cpu("silent", self.server.cpu_seconds() - cpu, time.monotonic() - began)
 
     def asking(self, seconds: float) -> None:
-        """Each worker asks again after every `$-1`; the first round is spread over the hold."""
+        """Each worker sends FETCH again after every `$-1`. The first round is spread over the
+        hold.
+        """
         workers = self.workers
         began = time.monotonic()
         for number, descriptor in enumerate(workers.sockets):
@@ -173,31 +179,33 @@ class Idle:
             workers.nothing(answered, received)
             workers.fetch(answered)
         seconds = time.monotonic() - began
-        self.say_cpu("asking", self.server.cpu_seconds() - cpu, seconds)
-        self.say("asking, FETCHes answered", len(workers.held) / seconds, "per second")
-        self.say_held("asking")
-        self.say_memory("asking")
+        self.report_cpu("asking", self.server.cpu_seconds() - cpu, seconds)
+        self.report("asking, FETCHes answered", len(workers.held) / seconds, "per second")
+        self.report_held("asking")
+        self.report_memory("asking")
 
-    def wake(self, control: Talk) -> None:
-        """While all the others wait, a pushed job must reach one of them at once."""
+    def wake(self, control: FaktoryClient) -> None:
+        """Push a job while all workers wait. One of them must receive it promptly."""
         workers = self.workers
         job = b'{"jid":"idle-00000001","queue":"idle","jobtype":"bench","args":' + Faktory.ARGS
         began = time.monotonic()
-        control.ask(b"PUSH " + job + b"}\r\n")
+        control.request(b"PUSH " + job + b"}\r\n")
         for descriptor, received in workers.replies(began + HOLD):
             if received != NOTHING:
-                self.say("a job reaches a waiting worker", (time.monotonic() - began) * 1000, "ms")
-                control.ask(b'ACK {"jid":"idle-00000001"}\r\n')
+                self.report(
+                    "a job reaches a waiting worker", (time.monotonic() - began) * 1000, "ms"
+                )
+                control.request(b'ACK {"jid":"idle-00000001"}\r\n')
                 return
             workers.nothing(descriptor, received)
             workers.fetch(descriptor)
         raise RefusedError("no waiting worker got the job that was pushed")
 
-    def say_held(self, name: str) -> None:
+    def report_held(self, name: str) -> None:
         held = sorted(self.workers.held)
         if held:
-            self.say(f"{name}, a FETCH is held p50", held[len(held) // 2], "s")
-            self.say(f"{name}, longest", held[-1], "s")
+            self.report(f"{name}, a FETCH is held p50", held[len(held) // 2], "s")
+            self.report(f"{name}, longest", held[-1], "s")
         self.workers.held.clear()
 
 
@@ -210,16 +218,16 @@ def measure(options: argparse.Namespace, server: Server, folder: Path, console: 
     with running(server, folder / server.name, settings) as started:
         # After the server's start, so that it cannot inherit the raised limit.
         allow_descriptors(options.connections + SPARE_DESCRIPTORS)
-        control = Talk(started.port)
+        control = FaktoryClient(started.port)
         workers = Workers()
         idle = Idle(started, workers, console)
         began, cpu = time.monotonic(), started.cpu_seconds()
         with console.status(f"connecting {options.connections:,}"):
             workers.connect(started.port, options.connections)
         seconds = time.monotonic() - began
-        idle.say("connecting", options.connections / seconds, "per second", f"({seconds:.1f} s)")
-        idle.say_cpu("connecting", started.cpu_seconds() - cpu, seconds)
-        idle.say_memory("connected")
+        idle.report("connecting", options.connections / seconds, "per second", f"({seconds:.1f} s)")
+        idle.report_cpu("connecting", started.cpu_seconds() - cpu, seconds)
+        idle.report_memory("connected")
         idle.waiting()
         idle.silent(options.seconds)
         idle.asking(options.seconds)

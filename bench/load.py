@@ -1,9 +1,9 @@
-"""The load generator: some processes, each with its share of the connections, sockets and epoll.
+"""The load generator: several processes, each with its share of the connections, sockets and epoll.
 
-Every connection asks, waits for the reply and asks again; nothing is pipelined. The run has three
-parts: warming up (not counted), the measured window, and a drain in which each connection finishes
-the cycle it is in, so that every cycle ever begun is finished and counted in `total`, or the run
-failed.
+Every connection sends a request, waits for the reply and sends the next request; requests are not
+pipelined. The run has three phases: warm-up (not counted), the measured window, and a drain in
+which each connection finishes its current cycle. Every started cycle is finished and counted in
+`total`; otherwise the run fails.
 """
 
 import gc
@@ -21,12 +21,12 @@ from modes import Mode, RefusedError, connect, fill
 
 SAMPLE_EVERY = 17  # prime, so that the sample walks through all commands and connections
 DRAIN_SECONDS = 15.0
-START_DELAY = 0.2  # between "all connected" and the first request: time to tell every process
+START_DELAY = 0.2  # time to send the start time to every process after all have connected
 MAX_REPLY = 65536
 
 
 class LoadError(Exception):
-    """The run broke off; its figures would mean nothing."""
+    """The run was aborted; its figures are invalid."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Window:
-    """The moments of a run, on the monotonic clock that all processes share."""
+    """The times of a run, on the monotonic clock that all processes share."""
 
     start: float
     begin: float
@@ -51,7 +51,7 @@ class Window:
 
 @dataclass
 class Share:
-    """What one generator process saw."""
+    """The counts and samples of one generator process."""
 
     cycles: int = 0
     total: int = 0
@@ -102,9 +102,9 @@ class Connection:
         self.mode = mode
         self.recv = sock.recv
         self.send = sock.send
-        self.received = b""  # of a reply that is not complete yet
-        self.sent = 0.0  # when the command was sent, if it is one of the sample
-        self.began = 0.0  # when the cycle began, if it is one of the sample
+        self.received = b""  # a reply that is not complete yet
+        self.sent = 0.0  # send time of the command, if it is in the sample
+        self.began = 0.0  # start of the cycle, if it is in the sample
 
 
 def run(
@@ -112,10 +112,10 @@ def run(
     server_cpu: Callable[[], float],
     watch: Callable[[float], None] = lambda _elapsed: None,
 ) -> Outcome:
-    """Put the load on a server that listens already.
+    """Put the load on a server that already listens.
 
-    `server_cpu` tells the CPU seconds the server has used so far; `watch` is called a few times a
-    second with the seconds gone by.
+    `server_cpu` returns the CPU seconds used by the server so far; `watch` is called a few times
+    per second with the elapsed seconds.
     """
     fill(load.mode("fill-0"), load.port, load.preload)
     context = multiprocessing.get_context("fork")
@@ -149,7 +149,7 @@ def run(
 
 def receive(pipe: multiprocessing.connection.Connection, timeout: float) -> Share:
     if not pipe.poll(timeout):
-        raise LoadError(f"a generator process said nothing for {timeout:.0f} s")
+        raise LoadError(f"a generator process sent no message for {timeout:.0f} s")
     try:
         answer = pipe.recv()
     except EOFError:
@@ -196,16 +196,16 @@ def latency(samples: list[list[float]]) -> Latency:
 
 
 def generate(load: Load, number: int, pipe: multiprocessing.connection.Connection) -> None:
-    """One generator process: connect, wait for the word, load, report."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, who ends this process
+    """One generator process: connect, wait for the start time, load, report."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    gc.disable()  # the loop makes no cycles, and a collection would look like a slow server
+    gc.disable()  # the loop creates no reference cycles, and a collection would add latency
     try:
         connections = open_connections(load, number)
         pipe.send(Share())
         if not pipe.poll(120.0):
             return
-        pipe.send(converse(connections, pipe.recv()))
+        pipe.send(run_cycles(connections, pipe.recv()))
     except (LoadError, RefusedError, OSError) as error:
         pipe.send(f"{type(error).__name__}: {error}")
 
@@ -221,9 +221,9 @@ def open_connections(load: Load, number: int) -> dict[int, Connection]:
     return connections
 
 
-def converse(connections: dict[int, Connection], window: Window) -> Share:
-    """The loop. Locals instead of attributes and a sampled clock keep it cheap: what it costs is
-    taken from the server where both share the cores.
+def run_cycles(connections: dict[int, Connection], window: Window) -> Share:
+    """The main loop. It uses locals instead of attributes and samples the clock, because its CPU
+    time reduces the server's share of the cores.
     """
     clock = time.monotonic
     share = Share()
@@ -231,7 +231,7 @@ def converse(connections: dict[int, Connection], window: Window) -> Share:
     finished = 0  # cycles, since the start
     countdown = SAMPLE_EVERY
     draining = False
-    busy = len(connections)  # connections inside a cycle
+    busy = len(connections)  # connections with an unfinished cycle
     window_began = cpu_began = 0.0
     boundary = window.begin
 
@@ -258,7 +258,7 @@ def converse(connections: dict[int, Connection], window: Window) -> Share:
                 draining, boundary = True, window.end + DRAIN_SECONDS
                 share.cycles += finished
                 share.span, share.cpu = now - window_began, own_cpu() - cpu_began
-                samples = [[], [], []]  # what comes now is no longer measured
+                samples = [[], [], []]  # later commands are not measured
                 whole = []
             else:
                 raise LoadError(f"{busy} commands had no reply {DRAIN_SECONDS:.0f} s after the end")

@@ -1,4 +1,4 @@
-"""What the figures were measured on, and how."""
+"""A description of the machine and the command for the report."""
 
 import datetime as dt
 import os
@@ -15,7 +15,7 @@ PROBE_BLOCKS = 256
 
 
 def describe(folder: Path) -> dict[str, str]:
-    """Facts for people, in the order they should be read."""
+    """Facts for the reader, in display order."""
     return {
         "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "command": shlex.join(["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]]),
@@ -46,10 +46,10 @@ def filesystem(folder: Path) -> str:
 
 
 def fsyncs(folder: Path) -> float:
-    """How often this disk can sync: the ceiling of a server that syncs once per command.
+    """Syncs per second of this disk: the limit of a server that syncs once per command.
 
-    The blocks are written before, as server logs do it: a file that grows with every write costs
-    the file system's own journal on top.
+    The blocks are preallocated, as in server logs: a file that grows with every write adds the cost
+    of the file system's own journal.
     """
     path = folder / "fsync-probe"
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -68,5 +68,5 @@ def fsyncs(folder: Path) -> float:
 
 
 def stop_on_sigterm() -> None:
-    """Leave through the `with` blocks, so that no server stays behind."""
+    """Exit through the `with` blocks, so that every server is stopped."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -1,4 +1,4 @@
-"""What a million waiting jobs cost: memory per job, disk, and the time a restart takes.
+"""The cost of a million waiting jobs: memory per job, disk, and the time of a restart.
 
 Run as `.venv/bin/python bench/memory.py`; the jobs are pushed with PUSHB over the Faktory port.
 """
@@ -12,19 +12,20 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from faktory_client import FaktoryClient
 from machine import describe, stop_on_sigterm
 from modes import PAYLOAD_SIZE, Faktory, RefusedError
 from servers import NotInstalledError, Running, Server, StartError, choose, running, scratch
-from talk import Talk
 
 MIB = 1024 * 1024
-SETTLE_SECONDS = 1.0  # what the last batch left behind (buffers, a checkpoint) is gone by then
+SETTLE_SECONDS = 1.0  # time to free the buffers of the last batch and to finish a checkpoint
 EXPECTED = 700  # bytes a job beyond its payload
+RESTART_CPU = 3  # seconds per 1,000,000 jobs
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1_000_000, help="how many (1000000)")
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="number of jobs (1000000)")
     parser.add_argument("--batch", type=int, default=1000, help="jobs in one PUSHB (1000)")
     parser.add_argument("--durability", default="fsync", choices=("fsync", "os", "memory"))
     parser.add_argument("--dir", default="", help="where the server keeps its data (./data)")
@@ -38,8 +39,8 @@ def arguments() -> argparse.Namespace:
 
 
 def push_all(port: int, jobs: int, batch: int, console: Console) -> float:
-    """Push the jobs in batches on one connection; the seconds it took."""
-    talk = Talk(port)
+    """Push the jobs in batches on one connection. Returns the elapsed seconds."""
+    client = FaktoryClient(port)
     job = b'{"jid":"memory-%010d' + Faktory.JOB_TAIL
     bar = Progress(
         TextColumn("pushing"),
@@ -53,18 +54,18 @@ def push_all(port: int, jobs: int, batch: int, console: Console) -> float:
         task = bar.add_task("", total=jobs)
         for start in range(0, jobs, batch):
             numbers = range(start, min(start + batch, jobs))
-            refused = talk.ask(b"PUSHB [" + b",".join([job % n for n in numbers]) + b"]\r\n")
+            refused = client.request(b"PUSHB [" + b",".join([job % n for n in numbers]) + b"]\r\n")
             if refused != b"{}":
                 raise RefusedError(f"PUSHB refused {refused[:200]!r}")
             bar.update(task, advance=len(numbers))
-    talk.close()
+    client.close()
     return time.monotonic() - began
 
 
 def count_waiting(port: int) -> int:
-    talk = Talk(port)
-    waiting = int(talk.info()["queues"].get("default", 0))
-    talk.close()
+    client = FaktoryClient(port)
+    waiting = int(client.info()["queues"].get("default", 0))
+    client.close()
     return waiting
 
 
@@ -85,7 +86,7 @@ def measure(options: argparse.Namespace, server: Server, folder: Path, console: 
     jobs = options.jobs
     figures: dict[str, float] = {}
 
-    def say(name: str, value: float, unit: str, note: str = "") -> None:
+    def report(name: str, value: float, unit: str, note: str = "") -> None:
         figures[name] = value
         digits = 2 if value < 100 else 0
         console.print(f"{name + ':':<34}{value:>12,.{digits}f} {unit} {note}", highlight=False)
@@ -97,36 +98,40 @@ def measure(options: argparse.Namespace, server: Server, folder: Path, console: 
 
     home = folder / server.name
     with running(server, home) as started:
-        say("start on an empty folder", started.started, "s")
+        report("start on an empty folder", started.started, "s")
         before = settled_memory(started)
-        say("RSS before", before["VmRSS"] / MIB, "MiB")
+        report("RSS before", before["VmRSS"] / MIB, "MiB")
         seconds = push_all(started.port, jobs, options.batch, console)
-        say("pushed", jobs / seconds, "jobs/s", f"({jobs:,} in {seconds:.1f} s, one connection)")
+        report("pushed", jobs / seconds, "jobs/s", f"({jobs:,} in {seconds:.1f} s, one connection)")
         waiting = count_waiting(started.port)
         after = settled_memory(started)
-        say("waiting", waiting, "jobs", lost(waiting, jobs))
-        say("RSS after", after["VmRSS"] / MIB, "MiB", f"(peak {after['VmHWM'] / MIB:,.0f} MiB)")
-        say(
+        report("waiting", waiting, "jobs", lost(waiting, jobs))
+        report("RSS after", after["VmRSS"] / MIB, "MiB", f"(peak {after['VmHWM'] / MIB:,.0f} MiB)")
+        report(
             "RSS per job beyond the payload",
             beyond_payload(before, after, jobs, "VmRSS"),
             "bytes",
             f"(aim: below {EXPECTED})",
         )
-        say(
+        report(
             "  of that not backed by a file",
             beyond_payload(before, after, jobs, "RssAnon"),
             "bytes",
         )
-        say("disk", disk_bytes(home / "data") / MIB, "MiB")
+        report("disk", disk_bytes(home / "data") / MIB, "MiB")
         stopping = time.monotonic()
-    say("stop on SIGTERM", time.monotonic() - stopping, "s")
+    report("stop on SIGTERM", time.monotonic() - stopping, "s")
 
     if server.durability != "memory":
         with running(server, home) as again:
-            say("restart until ready", again.started, "s")
+            report("restart until ready", again.started, "s")
+            report("CPU of the restart", again.cpu_seconds(), "s", f"(aim: below {RESTART_CPU})")
+            peak = again.memory()["VmHWM"]
+            note = f"({100 * peak / after['VmHWM']:.0f} % of the peak before; aim: below 100)"
+            report("peak RSS of the restart", peak / MIB, "MiB", note)
             waiting = count_waiting(again.port)
-            say("waiting after the restart", waiting, "jobs", lost(waiting, jobs))
-            say("RSS after the restart", settled_memory(again)["VmRSS"] / MIB, "MiB")
+            report("waiting after the restart", waiting, "jobs", lost(waiting, jobs))
+            report("RSS after the restart", settled_memory(again)["VmRSS"] / MIB, "MiB")
 
     if options.json:
         record = {"machine": facts, "settings": vars(options), "figures": figures}

@@ -1,13 +1,13 @@
-"""One class per protocol: what a connection says, and when a cycle has ended.
+"""One class per protocol: the requests of a connection and the end of a cycle.
 
-A cycle takes one job through its life in three commands, each sent after the reply to the one
-before: store it, take one (any: the queue is shared), finish it. In the loop a mode does no I/O:
-`first()` gives the first request of a cycle, `next(received)` the request after a complete reply,
-or None while the reply is still incomplete. `step` is the command being waited for; it is back at 0
-when a cycle has ended.
+A cycle takes one job from push to completion with three commands: store it, take any job from the
+shared queue, finish that job. Each command is sent after the reply to the previous one. A mode does
+no I/O in the loop: `first()` returns the first request of a cycle; `next(received)` returns the
+request after a complete reply, or None while the reply is incomplete. `step` is the number of the
+current command; it is 0 again at the end of a cycle.
 
-Everything that can be encoded before the run is: in the loop there are a few splices and searches
-in bytes, and no JSON.
+All requests are encoded before the run as far as possible: the loop only splices and searches
+bytes, without JSON.
 """
 
 import abc
@@ -21,21 +21,21 @@ from struct import pack
 from typing import ClassVar, NoReturn
 
 PAYLOAD_SIZE = 200
-TIMEOUT = 30.0  # for what is not measured: connecting, greeting, filling the queue
+TIMEOUT = 30.0  # for steps that are not measured: connect, greet, fill the queue
 
 OK = b"+OK\r\n"
 CRLF = b"\r\n"
 
 
 class RefusedError(Exception):
-    """The server answered something that ends the run."""
+    """The server sent a reply that ends the run."""
 
 
 class Mode(abc.ABC):
-    """The conversation of one connection; `worker` is a name that no other connection has."""
+    """The requests of one connection; `worker` is a unique name."""
 
     commands: ClassVar[tuple[str, str, str]]
-    #: What a reply that is one line ends with.
+    #: The end of a one-line reply.
     line_end: ClassVar[bytes] = CRLF
 
     def __init__(self, worker: str) -> None:
@@ -43,7 +43,7 @@ class Mode(abc.ABC):
         self.step = 0
 
     def greet(self, sock: socket.socket) -> None:  # noqa: B027, most protocols have no greeting
-        """What a connection must say before its first cycle; the socket still blocks."""
+        """Send the greeting before the first cycle; the socket is still blocking."""
 
     @abc.abstractmethod
     def first(self) -> bytes:
@@ -54,7 +54,7 @@ class Mode(abc.ABC):
         """The request that follows this reply, or None if the reply is not complete."""
 
     def incomplete(self, received: bytes) -> bytes | None:
-        """Not the reply hoped for: either the beginning of it (None), or a refusal."""
+        """The reply is not the expected one: either incomplete (None), or an error."""
         if received.endswith(self.line_end) or len(received) > PAYLOAD_SIZE:
             self.refused(received)
         return None
@@ -80,8 +80,8 @@ class Faktory(Mode):
         self.push_head = b'PUSH {"jid":"' + worker.encode() + b"-"
 
     def greet(self, sock: socket.socket) -> None:
-        # One worker process with many connections, as client libraries have it.
-        say_hello(sock, self.worker.partition("-")[0])
+        # One worker process with several connections, as client libraries do it.
+        send_hello(sock, self.worker.partition("-")[0])
 
     def first(self) -> bytes:
         self.step = 0
@@ -104,7 +104,7 @@ class Faktory(Mode):
         if head < 0:
             return None
         if received[:1] != b"$" or received[:3] == b"$-1":
-            # There are always more jobs than takers here, so "nothing to do" is a defect as well.
+            # The queue always has more jobs than workers, so an empty reply is a defect, too.
             return self.incomplete(received)
         if len(received) < head + int(received[1:head]) + 4:
             return None
@@ -117,7 +117,7 @@ class Faktory(Mode):
 
 
 class Workq(Mode):
-    """A completed job is kept with its result until its TTL is over: here, longer than the run."""
+    """The server keeps a completed job and its result until its TTL expires, here after the run."""
 
     commands = ("add", "lease", "complete")
 
@@ -271,8 +271,8 @@ class Beanstalkd(Mode):
 
 
 class Redis(Mode):
-    """The reliable queue that Redis's own documentation describes: jobs wait in one list, and each
-    worker keeps what it works on in a list of its own until it is done.
+    """The reliable queue from the Redis documentation: jobs wait in one list, and each worker keeps
+    its current job in its own list until the job is done.
     """
 
     commands = ("LPUSH", "BRPOPLPUSH", "LREM")
@@ -327,8 +327,8 @@ def bulk(text: bytes) -> bytes:
 
 
 class Qless(Mode):
-    """Dialect C, as most clients of Qless speak it: one script, loaded once, and a time with each
-    call. Millrace runs no script, so one line of it is enough to say which dialect it is.
+    """Dialect C, which most Qless clients use: one script, loaded once, and a time in each call.
+    Millrace runs no script, so one line of it is enough to identify the dialect.
     """
 
     commands = ("put", "pop", "complete")
@@ -386,7 +386,7 @@ class Qless(Mode):
         return self.first()
 
     def is_whole(self, received: bytes) -> bool:
-        """Is this all of a text? Anything else is a refusal."""
+        """Whether a bulk reply is complete. Any other reply is an error."""
         head = received.find(CRLF)
         if head < 0:
             return False
@@ -398,8 +398,8 @@ class Qless(Mode):
         if not self.is_whole(received):
             return None
         start = received.find(self.JID)
-        if start < 0:  # there are always more jobs than takers here
-            raise RefusedError(f"no jid in what was popped: {received[:200]!r}")
+        if start < 0:  # the queue always has more jobs than workers
+            raise RefusedError(f"no jid in the popped job: {received[:200]!r}")
         start += len(self.JID)
         self.step = 2
         jid = bulk(received[start : received.index(b'"', start)])
@@ -407,8 +407,8 @@ class Qless(Mode):
 
 
 class QlessScript(Qless):
-    """The same calls of a whole script, for redis-server. The one that qless-py brings does not run
-    on today's redis-server, so it is that of the reqless package.
+    """The same calls with a complete script, for redis-server. The script of qless-py does not run
+    on today's redis-server, so this is the script of the reqless package.
     """
 
     @staticmethod
@@ -416,12 +416,12 @@ class QlessScript(Qless):
     def script() -> bytes:
         package = find_spec("reqless")
         if package is None or package.origin is None:
-            raise RefusedError("the package reqless, whose script this is, is not installed")
+            raise RefusedError("the package reqless, which contains the script, is not installed")
         return Path(package.origin).with_name("lua").joinpath("qless.lua").read_bytes()
 
 
 def connect(port: int) -> socket.socket:
-    """A blocking connection to this machine that sends small requests at once."""
+    """A blocking connection to this machine that sends small requests immediately."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -435,14 +435,14 @@ def read_line(sock: socket.socket) -> bytes:
 
 
 def receive(sock: socket.socket, received: bytes) -> bytes:
-    """What was received and what comes next."""
+    """The received bytes plus the next chunk."""
     piece = sock.recv(4096)
     if not piece:
         raise RefusedError(f"the server closed the connection after {received!r}")
     return received + piece
 
 
-def say_hello(sock: socket.socket, wid: str) -> None:
+def send_hello(sock: socket.socket, wid: str) -> None:
     """Faktory's HI and HELLO: as a worker if there is a wid, else as a producer."""
     greeting = read_line(sock)
     if not greeting.startswith(b"+HI "):
@@ -455,7 +455,7 @@ def say_hello(sock: socket.socket, wid: str) -> None:
 
 
 def fill(mode: Mode, port: int, jobs: int) -> None:
-    """Store jobs before the run, so that no taker ever finds the queue empty."""
+    """Store jobs before the run, so that no worker finds the queue empty."""
     with connect(port) as sock:
         mode.greet(sock)
         for _ in range(jobs):

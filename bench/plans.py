@@ -1,9 +1,9 @@
-"""What a believable workload consists of: who pushes what and when, and what becomes of it.
+"""The jobs of a realistic workload: the producer, the push time and the outcome of each.
 
-All of it is drawn from a seed before anything is sent, so that two runs push the same jobs in the
-same order. A live server decides which worker gets which job. The first jobs therefore follow a
-script that names the worker too: every run contains every outcome, and every pair of pushing and
-leasing protocol.
+All jobs are drawn from a seed before the first push, so two runs push the same jobs in the same
+order. A live server decides which worker gets which job. The first jobs therefore follow a script
+that names the worker too: every run contains every outcome, and every pair of pushing and leasing
+protocol.
 """
 
 from collections.abc import Sequence
@@ -12,23 +12,20 @@ from typing import Final, Literal, NamedTuple
 
 from speakers import SPEAKERS
 
-#: What a worker does with an attempt: it completes it, says that it failed, says so for good, gives
-#: it back, or dies with it.
-Deed = Literal["complete", "fail", "bury", "release", "leave"]
+#: The end of an attempt: the worker completes it, fails it, buries it, releases it, or disconnects.
+Action = Literal["complete", "fail", "bury", "release", "leave"]
 
-#: A lease of a job that somebody will die with ends soon; of the others, not in this run.
-SOON: Final = 2.0
-LATE: Final = 1800.0
-#: Nobody works here, so that what is pushed to it can be taken away again without a race.
+#: The lease of a job whose worker will disconnect expires soon; other leases outlast the run.
+SHORT_LEASE: Final = 2.0
+LONG_LEASE: Final = 1800.0
+#: A queue without workers, so that its jobs can be cancelled without a race.
 DRAFTS: Final = "drafts"
-#: Where Masenko's tasks go that have failed for good.
-LETTERS: Final = "dead-letters"
+#: The queue for Masenko's tasks that have exhausted their attempts.
+DEAD_LETTERS: Final = "dead-letters"
 
 
-class Trouble(NamedTuple):
-    """A failure: its class, and its words, which differ from one time to the next in what is in
-    brackets.
-    """
+class ErrorTemplate(NamedTuple):
+    """A failure: its error type, and a message template with variable parts in braces."""
 
     group: str
     words: str
@@ -40,23 +37,25 @@ class Trouble(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What jobs of a queue do: how long they take in the middle, and what they fail with."""
+    """The jobs of a queue: their median run time and their error."""
 
     queue: str
     name: str
     milliseconds: float
-    #: How many of a hundred begin with a failure.
+    #: Percentage of jobs whose first attempt fails.
     failing: int
-    trouble: Trouble
+    error: ErrorTemplate
     share: int
 
 
-_REFUSED: Final = Trouble("ConnectionError", "connection to 10.0.0.7:{port} refused")
-_TIMEOUT: Final = Trouble("TimeoutError", "no answer from '{word}.example.com' in {number} ms")
-_DECLINED: Final = Trouble("CardDeclined", "card 0x{hex} was declined with code {port}")
-_MISSING: Final = Trouble("KeyError", 'row {number} has no column "{word}"')
-_CORRUPT: Final = Trouble("CorruptImage", "image {hex} ends after {number} bytes")
-TROUBLES: Final = (_REFUSED, _TIMEOUT, _DECLINED, _MISSING, _CORRUPT)
+_REFUSED: Final = ErrorTemplate("ConnectionError", "connection to 10.0.0.7:{port} refused")
+_TIMEOUT: Final = ErrorTemplate(
+    "TimeoutError", "no answer from '{word}.example.com' in {number} ms"
+)
+_DECLINED: Final = ErrorTemplate("CardDeclined", "card 0x{hex} was declined with code {port}")
+_MISSING: Final = ErrorTemplate("KeyError", 'row {number} has no column "{word}"')
+_CORRUPT: Final = ErrorTemplate("CorruptImage", "image {hex} ends after {number} bytes")
+ERRORS: Final = (_REFUSED, _TIMEOUT, _DECLINED, _MISSING, _CORRUPT)
 
 KINDS: Final = (
     Kind("mail", "send_receipt", 2, 2, _REFUSED, 25),
@@ -74,29 +73,29 @@ QUEUES: Final = tuple(dict.fromkeys(kind.queue for kind in KINDS))
 
 
 class Plan(NamedTuple):
-    """One job: who pushes it, when, and what its workers do with it, attempt by attempt."""
+    """One job: its producer, its push time, and the action of the worker in each attempt."""
 
     number: int
-    #: Seconds after the beginning.
+    #: Seconds after the start.
     at: float
     protocol: str
     queue: str
     kind: str
-    #: The last one also stands for all later attempts.
-    deeds: tuple[Deed, ...]
-    #: How long an attempt takes, in seconds.
+    #: The last entry also applies to all later attempts.
+    actions: tuple[Action, ...]
+    #: Run time of an attempt, in seconds.
     takes: float
-    trouble: Trouble
+    error: ErrorTemplate
     message: str
     size: int
     rank: int = 0
-    #: It shall run so many seconds after its push at the earliest.
+    #: Earliest start in seconds after the push.
     delay: float = 0.0
-    ttr: float = LATE
+    ttr: float = LONG_LEASE
     retries: int | None = None
-    #: It waits for the job that the same producer pushed before.
+    #: It depends on the previous job of the same producer.
     follows: bool = False
-    #: Its producer takes it away at once.
+    #: Its producer cancels it immediately.
     withdrawn: bool = False
     dead_queue: str = ""
     #: The protocol of the worker that gets the first attempt of a scripted job.
@@ -104,14 +103,14 @@ class Plan(NamedTuple):
 
     @property
     def short(self) -> bool:
-        return self.ttr < LATE
+        return self.ttr < LONG_LEASE
 
-    def deed(self, attempt: int) -> Deed:
-        return self.deeds[min(attempt, len(self.deeds)) - 1]
+    def action(self, attempt: int) -> Action:
+        return self.actions[min(attempt, len(self.actions)) - 1]
 
 
 def plans(seed: int, seconds: float, rate: float) -> list[Plan]:
-    """So many jobs a second for so many seconds, in the order of their pushes: first the script."""
+    """Jobs for `seconds` at `rate` per second, in push order; the script is first."""
     dice = Random(seed)
     scripted = _script(dice)
     moments = _moments(dice, seconds, max(0, round(seconds * rate) - len(scripted)))
@@ -120,10 +119,10 @@ def plans(seed: int, seconds: float, rate: float) -> list[Plan]:
 
 
 def _script(dice: Random) -> list[Plan]:
-    """Jobs that are pushed and leased one after the other before the others start. A job that
-    returns to its queue is the last of this queue, so that no later step meets it.
+    """Jobs that are pushed and leased one at a time before all other jobs. A job that returns to
+    its queue is the last step of this queue, so that no later step leases it.
     """
-    steps: list[tuple[str, str, str, tuple[Deed, ...]]] = [
+    steps: list[tuple[str, str, str, tuple[Action, ...]]] = [
         (origin, worker, "mail", ("complete",)) for origin in SPEAKERS for worker in SPEAKERS
     ]
     steps += [
@@ -136,7 +135,7 @@ def _script(dice: Random) -> list[Plan]:
 
 
 def _scripted(
-    dice: Random, number: int, protocol: str, worker: str, queue: str, deeds: tuple[Deed, ...]
+    dice: Random, number: int, protocol: str, worker: str, queue: str, actions: tuple[Action, ...]
 ) -> Plan:
     kind = next(kind for kind in KINDS if kind.queue == queue)
     return Plan(
@@ -145,19 +144,19 @@ def _scripted(
         protocol,
         queue,
         kind.name,
-        deeds,
+        actions,
         takes=0.001,
-        trouble=kind.trouble,
-        message=kind.trouble.message(dice),
+        error=kind.error,
+        message=kind.error.message(dice),
         size=50,
-        ttr=SOON if "leave" in deeds else LATE,
+        ttr=SHORT_LEASE if "leave" in actions else LONG_LEASE,
         retries=2 if "retries" in SPEAKERS[protocol].can else None,
         worker=worker,
     )
 
 
 def _moments(dice: Random, seconds: float, count: int) -> Sequence[float]:
-    """Most come evenly, a third in bursts of a twentieth of the time."""
+    """Two thirds at a steady rate, a third in bursts of a twentieth of the time."""
     bursts = [dice.uniform(0, 0.9 * seconds) for _ in range(max(1, int(seconds / 5)))]
     found = []
     for _ in range(count):
@@ -177,20 +176,20 @@ def _plan(dice: Random, number: int, at: float) -> Plan:
         protocol,
         kind.queue,
         kind.name,
-        _deeds(dice, kind),
+        _actions(dice, kind),
         dice.lognormvariate(0, 0.5) * kind.milliseconds / 1000,
-        kind.trouble,
-        kind.trouble.message(dice),
+        kind.error,
+        kind.error.message(dice),
         size=dice.choice((10, 50, 50, 200, 2000)),
         rank=_rank(dice, protocol, kind),
     )
     can = SPEAKERS[protocol].can
-    if "leave" in plan.deeds:
-        plan = plan._replace(ttr=SOON)
+    if "leave" in plan.actions:
+        plan = plan._replace(ttr=SHORT_LEASE)
     if "retries" in can:
         plan = plan._replace(retries=dice.choice((0, 1, 2)))
     if "dead queue" in can and dice.random() < 0.5:
-        plan = plan._replace(dead_queue=LETTERS)
+        plan = plan._replace(dead_queue=DEAD_LETTERS)
     what = dice.random()
     if "schedule" in can and what < 0.08:
         return plan._replace(delay=dice.uniform(0.2, 2.0))
@@ -201,7 +200,7 @@ def _plan(dice: Random, number: int, at: float) -> Plan:
     return plan
 
 
-def _deeds(dice: Random, kind: Kind) -> tuple[Deed, ...]:
+def _actions(dice: Random, kind: Kind) -> tuple[Action, ...]:
     what = dice.uniform(0, 100)
     if what < kind.failing / 3:
         return ("fail",)
@@ -217,7 +216,7 @@ def _deeds(dice: Random, kind: Kind) -> tuple[Deed, ...]:
 
 
 def _rank(dice: Random, protocol: str, kind: Kind) -> int:
-    """Refunds can wait. Go Job Queue has only what is behind the others."""
+    """Refunds have a low rank. Go Job Queue only has ranks below the default."""
     if kind.name == "refund":
         return -5
     return dice.choice((0, 0, 0, 3)) if protocol != "goqueue" else dice.choice((0, 0, -1))

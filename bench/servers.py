@@ -1,7 +1,7 @@
-"""The servers that are measured: how each is started, watched and stopped.
+"""The measured servers: how to start, watch and stop each of them.
 
-All listen on 127.0.0.1 only, keep their data in a folder of their own, and are stopped when their
-`with` block ends.
+All listen on 127.0.0.1 only, keep their data in separate folders, and stop when their `with` block
+ends.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from pathlib import Path
 from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Qless, QlessScript, Redis, Workq
 
 START_SECONDS = 20.0
-RECOVERY_SECONDS = 300.0  # Millrace reads a full store before it listens
-STOP_SECONDS = 40.0  # Millrace may take 30 s to let its workers go
+RECOVERY_SECONDS = 300.0  # Millrace loads a full store before it listens
+STOP_SECONDS = 40.0  # Millrace waits up to 30 s for its workers
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PR_SET_PDEATHSIG = 1
 
@@ -32,11 +32,11 @@ LIBC = ctypes.CDLL(None)
 
 
 class StartError(Exception):
-    """The server did not come up; the message says why."""
+    """The server did not start; the message gives the reason."""
 
 
 class NotInstalledError(Exception):
-    """The server's program is not on this machine; the message says what to install."""
+    """The server's program is not installed; the message names the package."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Server:
     """One line of the table. `command` gets the data folder and a free port."""
 
     name: str
-    keeps: str  # what an acknowledged command survives
+    keeps: str  # failures that an acknowledged command survives
     mode: type[Mode]
     program: str
     install: str
@@ -57,7 +57,7 @@ class Server:
         return bool(self.durability)
 
     def find(self) -> str:
-        """The program's path; Millrace's stands beside the Python that runs this."""
+        """The program's path; Millrace's program is in the folder of the running Python."""
         beside = Path(sys.executable).parent / self.program
         found = str(beside) if beside.exists() else shutil.which(self.program)
         if not found:
@@ -106,7 +106,7 @@ def millrace(durability: str, keeps: str, protocol: str = "faktory") -> Server:
     )
 
 
-#: Millrace's protocols; each is measured with the others switched off.
+#: Millrace's protocols; each is measured with the other ports disabled.
 MILLRACE_MODES: dict[str, type[Mode]] = {
     "faktory": Faktory,
     "workq": Workq,
@@ -195,14 +195,14 @@ def choose(names: str) -> list[Server]:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that listens. `started` is how long that took."""
+    """A server that listens. `started` is its start time in seconds."""
 
     port: int
     pid: int
     started: float
 
     def cpu_seconds(self) -> float:
-        """User and system time of all its threads, those that ended included."""
+        """User and system time of all its threads, including ended ones."""
         stat = Path(f"/proc/{self.pid}/stat").read_text()
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
@@ -218,9 +218,10 @@ class Running:
 def running(
     server: Server, folder: Path, settings: dict[str, str] | None = None
 ) -> Iterator[Running]:
-    """Start the server, its data in this folder; stop it in the end, with SIGTERM.
+    """Start the server with its data in this folder; stop it with SIGTERM at the end.
 
-    `settings` are more MILLRACE_* variables. Call it from the main thread: the server dies with it.
+    `settings` are additional MILLRACE_* variables. Call it from the main thread: the server ends
+    when that thread ends.
     """
     program = server.find()
     data = folder / "data"
@@ -229,8 +230,9 @@ def running(
     out, err = folder / "stdout", folder / "stderr"
     began = time.monotonic()
     with out.open("wb") as stdout, err.open("wb") as stderr:
-        # Output goes to files: nobody reads a pipe during the run. In a session of its own, because
-        # Ctrl-C must reach the generator first. In its folder, where no configuration file lies.
+        # Output goes to files, because a pipe would fill up during the run. The server has its own
+        # session, because Ctrl-C must reach the generator first. Its working folder contains no
+        # configuration file.
         process = subprocess.Popen(
             [program, *server.command(data, port)],
             stdin=subprocess.DEVNULL,
@@ -262,7 +264,7 @@ def environment(server: Server) -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """Not even a killed benchmark leaves its server behind."""
+    """Kill the server when the benchmark is killed."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -274,7 +276,7 @@ def free_port() -> int:
 
 
 def wait_ready(process: subprocess.Popen[bytes], protocol: str, out: Path, err: Path) -> int:
-    """Millrace says `{"ready": true, "ports": {"faktory": N}}` once every port listens."""
+    """Millrace prints `{"ready": true, "ports": {"faktory": N}}` once every port listens."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     while time.monotonic() < deadline:
         for line in out.read_bytes().splitlines(keepends=True):
@@ -323,7 +325,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def scratch(parent: str) -> Iterator[Path]:
-    """A folder for the servers' data, removed in the end."""
+    """A folder for the servers' data, removed at the end."""
     above = Path(parent or "data").absolute()
     above.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=above))

@@ -1,16 +1,16 @@
-"""A believable workload: producers and workers of all five protocols, with bursts, failures,
-retries, slow jobs, priorities, jobs for later, and workers that die.
+"""A realistic workload: producers and workers of all five protocols, with bursts, failures,
+retries, slow jobs, priorities, scheduled jobs, and workers that disconnect.
 
     python bench/workload.py --seconds 20 --rate 500 [--out seen.json]
     python bench/workload.py --serve DIR ...
 
-Without `--serve` it uses the server on this machine's usual ports (or those that the variables
-MILLRACE_FAKTORY_PORT and the like say); with it, one of its own whose data is in DIR, which is
-stopped in the end. The server should have no other work in queues of the same names, and gets short
-Qless leases in `imports`.
+Without `--serve` it uses the server on this machine's default ports (or the ports from the
+variables MILLRACE_FAKTORY_PORT and similar). With it, it starts its own server with the data in DIR
+and stops it at the end. The server should have no other jobs in queues of the same names. It gets
+short Qless leases in `imports`.
 
-What everybody saw is kept exactly (witness.py), so that whatever is later told of this time can be
-held against it.
+Producers and workers record their observations exactly (observations.py), so that tests can compare
+the server's tables with them.
 """
 
 import argparse
@@ -29,23 +29,23 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from crew import SECOND, Operator, Place, Producer, now, perform_script, workers
+from actors import SECOND, Context, Operator, Producer, now, perform_script, workers
 from machine import stop_on_sigterm
 from millrace.config import keys
-from plans import SOON, plans
+from observations import Observations
+from plans import SHORT_LEASE, plans
 from server_process import running_server
 from speakers import SPEAKERS
-from witness import Witness
 
-#: Leases that somebody died with are over by then, and their jobs were done by others.
-DRAIN = 2.5 * SOON
-#: The longest time to wait for the first attempts of all jobs on a slow machine.
+#: By then the leases of disconnected workers have expired and other workers have done their jobs.
+DRAIN = 2.5 * SHORT_LEASE
+#: Maximum time to wait for the first attempts of all jobs on a slow machine.
 DRAIN_TIMEOUT = 300.0
-Tell = Callable[[int, int], None]
+CountCallback = Callable[[int, int], None]
 
 
 class Load(msgspec.Struct):
-    """How much, and for how long."""
+    """The size and duration of a workload."""
 
     seconds: float = 20.0
     rate: float = 200.0
@@ -55,52 +55,58 @@ class Load(msgspec.Struct):
     drain: float = DRAIN
 
 
-def run(host: str, ports: dict[str, int], load: Load, tell: Tell = lambda *_: None) -> Witness:
-    """Let everybody work until all jobs have had an attempt and `drain` seconds have passed since
-    the last push; return what they saw.
+def run(
+    host: str, ports: dict[str, int], load: Load, on_count: CountCallback = lambda *_: None
+) -> Observations:
+    """Run all actors until all jobs have had an attempt and `drain` seconds have passed since the
+    last push. Returns their observations.
 
-    `tell` hears four times a second how much was pushed and leased.
+    `on_count` is called four times per second with the number of pushes and leases.
     """
-    place = Place(host, ports, plans(load.seed, load.seconds, load.rate), load.seed)
-    mistakes: list[BaseException] = []
+    context = Context(host, ports, plans(load.seed, load.seconds, load.rate), load.seed)
+    errors: list[BaseException] = []
 
     def play(role: Callable[[], None]) -> None:
         try:
             role()
         except BaseException as mistake:
-            mistakes.append(mistake)
-            place.over.set()
+            errors.append(mistake)
+            context.over.set()
 
-    operator = Operator(place, load.seconds)
-    perform_script(place)
-    producers = [operator, *(Producer(place, each) for each in SPEAKERS)]
+    operator = Operator(context, load.seconds)
+    perform_script(context)
+    producers = [operator, *(Producer(context, each) for each in SPEAKERS)]
     pushing = [threading.Thread(target=play, args=(each.work,)) for each in producers]
-    working = [threading.Thread(target=play, args=(w.work,)) for w in workers(place, load.workers)]
+    working = [
+        threading.Thread(target=play, args=(w.work,)) for w in workers(context, load.workers)
+    ]
     for thread in (*pushing, *working):
         thread.start()
     try:
-        _watch(place, pushing, load.drain, tell)
+        _watch(context, pushing, load.drain, on_count)
     finally:
-        place.over.set()
+        context.over.set()
         for thread in (*pushing, *working):
             thread.join()
-    if mistakes:
-        raise mistakes[0]
-    return place.notebook.close(now())
+    if errors:
+        raise errors[0]
+    return context.recorder.close(now())
 
 
-def _watch(place: Place, pushing: list[threading.Thread], drain: float, tell: Tell) -> None:
+def _watch(
+    context: Context, pushing: list[threading.Thread], drain: float, on_count: CountCallback
+) -> None:
     pushed_at = 0.0
-    while not place.over.wait(0.25):
-        tell(*place.notebook.counts)
+    while not context.over.wait(0.25):
+        on_count(*context.recorder.counts)
         if not pushed_at and not any(thread.is_alive() for thread in pushing):
             pushed_at = time.monotonic()
         passed = time.monotonic() - pushed_at if pushed_at else 0.0
-        if passed > DRAIN_TIMEOUT or (passed > drain and not place.notebook.waiting):
+        if passed > DRAIN_TIMEOUT or (passed > drain and not context.recorder.waiting):
             return
 
 
-def usual_ports() -> dict[str, int]:
+def default_ports() -> dict[str, int]:
     ports = {key.section: key for key in keys().values() if key.name == "port"}
     return {
         protocol: int(os.environ.get(ports[protocol].variable, ports[protocol].default))
@@ -110,17 +116,17 @@ def usual_ports() -> dict[str, int]:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[dict[str, int]]:
-    """A server of our own, which ends properly: it ships what there is to ship."""
+    """Start a server that stops cleanly: it ships all remaining events."""
     folder.mkdir(parents=True, exist_ok=True)
     with running_server(folder, MILLRACE_LAKE_SHIP_EVERY=None) as server:
         yield server.ports
         server.stop(timeout=60)
 
 
-def show(console: Console, witness: Witness) -> None:
-    seconds = (witness.ended - witness.began) / SECOND
-    console.print(f"{len(witness.jobs):,} jobs in {seconds:.1f} s, seed {witness.seed}")
-    for name, counted in witness.totals().items():
+def show(console: Console, observations: Observations) -> None:
+    seconds = (observations.ended - observations.began) / SECOND
+    console.print(f"{len(observations.jobs):,} jobs in {seconds:.1f} s, seed {observations.seed}")
+    for name, counted in observations.totals().items():
         if not isinstance(counted, dict):
             console.print(f"{name}: {counted:,}")
             continue
@@ -140,7 +146,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="another one, other jobs (1)")
     parser.add_argument("--host", default="127.0.0.1", help="where the server is (127.0.0.1)")
     parser.add_argument("--serve", metavar="DIR", help="start a server there, and stop it")
-    parser.add_argument("--out", metavar="FILE", help="write down there what was seen, as JSON")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the observations to this file, as JSON"
+    )
     options = parser.parse_args()
     if min(options.seconds, options.rate, options.workers) <= 0:
         parser.error("--seconds, --rate and --workers must be above 0")
@@ -163,18 +171,18 @@ def main() -> int:
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         serve = options.serve
-        ports = stack.enter_context(serving(Path(serve))) if serve else usual_ports()
+        ports = stack.enter_context(serving(Path(serve))) if serve else default_ports()
         with bar:
             task = bar.add_task("working", total=total, counts="")
 
-            def tell(pushed: int, leased: int) -> None:
+            def on_count(pushed: int, leased: int) -> None:
                 counts = f"{pushed:,} pushed, {leased:,} leased"
                 bar.update(task, completed=min(total, time.monotonic() - began), counts=counts)
 
-            witness = run(options.host, ports, load, tell)
+            observations = run(options.host, ports, load, on_count)
     if options.out:
-        Path(options.out).write_bytes(msgspec.json.encode(witness))
-    show(console, witness)
+        Path(options.out).write_bytes(msgspec.json.encode(observations))
+    show(console, observations)
     return 0
 
 

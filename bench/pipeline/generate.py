@@ -1,18 +1,19 @@
-"""Events by the million: what each is follows from its number alone.
+"""Generate millions of events. The number of an event determines its contents.
 
-Two servers work for eight days. Jobs come in cycles of twenty, of five shapes: most are pushed,
-leased and completed; some wait for a moment first, fail and are tried again, lose their lease, or
-die. The events of many cycles make a block, in which the first steps of all jobs come before the
-second ones, and so on: so the events of a job are as far apart as they are in a busy server's
-journal, and yet nothing needs to be sorted. What tells one job from another (its queue, worker,
-error, how long it waits and runs) is one of some thousand profiles, which a seed has drawn.
+Two servers work for eight days. Jobs have cycles of twenty in five shapes: most are pushed, leased
+and completed; some are scheduled first, fail and are retried, lose their lease, or die. The events
+of several cycles form a block, which contains the first steps of all jobs, then the second steps,
+and so on. The events of a job are therefore as far apart as in a busy server's journal, and no sort
+is necessary. The properties of a job (queue, worker, error, wait and run time) are one of some
+thousand profiles, drawn from a seed.
 
-The files are written as the shipper writes them, by Arrow, in a tenth of the processor time that
-a first attempt with Spark took.
+Arrow writes the files as the shipper does, in a tenth of the processor time of an earlier version
+with Spark.
 """
 
+import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +23,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
-from millrace.journal import schema
-from millrace.journal.landing import Landed
-from millrace.pipeline.lake import Lake
+from millrace.journal import events_table, schema
 from millrace.pipeline.progress import Progress
 
 SERVERS: Final = ("be4c000000000001", "be4c000000000002")
@@ -33,23 +34,23 @@ SECOND: Final = 1_000_000
 #: 2026-01-01, and eight days in microseconds.
 START: Final = 1_767_225_600 * SECOND
 SPAN: Final = 8 * 86_400 * SECOND
-#: So many events a file at most: what a busy server ships at once.
-MOST: Final = 700_000
+#: Maximum events per file: the size of a shipment of a busy server.
+MAX_FILE_EVENTS: Final = 700_000
 ROWS: Final = 65_536
 
 # The shapes of jobs
 
 
 class Step(NamedTuple):
-    """An event of a shape: which lease of the job it is of, and which moments lie behind it."""
+    """An event of a shape: the lease that it belongs to, and the times before it."""
 
     type: str
     before: str
     state: str
-    #: How many leases there were, and how many of them have ended.
+    #: Number of leases so far, and number of ended leases.
     leases: int
     ends: int
-    #: Of a job that waits for a moment: whether that was before its first lease, or its second.
+    #: Of a scheduled job: whether the wait precedes its first or its second lease.
     first_pause: bool
     second_pause: bool
     #: The number of failures so far.
@@ -61,7 +62,7 @@ class Step(NamedTuple):
 
 
 def _shape(*moves: tuple[str, str]) -> list[Step]:
-    """The steps of a job from its types and the states that they lead to."""
+    """The steps of a job from its event types and the resulting states."""
     steps: list[Step] = []
     before, leases, ends, failures = "new", 0, 0, 0
     pauses = [False, False]
@@ -83,7 +84,7 @@ _LATER: Final = _shape(("pushed", "scheduled"), _DUE, _LEASED, _DONE)
 _RETRIED: Final = _shape(_PUSHED, _LEASED, ("failed", "scheduled"), _DUE, _LEASED, _DONE)
 _LOST: Final = _shape(_PUSHED, _LEASED, ("expired", "ready"), _LEASED, _DONE)
 _DIES: Final = _shape(_PUSHED, _LEASED, ("failed", "dead"))
-#: A cycle of jobs, and all their steps with the job's place, the first ones of all jobs first.
+#: A cycle of jobs, and all their steps with the job's position: the first steps of all jobs first.
 _CYCLE: Final = [_PLAIN] * 14 + [_LATER] * 2 + [_RETRIED] * 2 + [_LOST, _DIES]
 _SLOTS: Final = [
     (job, steps[place])
@@ -92,12 +93,12 @@ _SLOTS: Final = [
     if place < len(steps)
 ]
 
-# What tells jobs apart
+# Profiles of jobs
 
 
 class Load(NamedTuple):
-    """A queue: of a thousand jobs how many are in it, who pushes and who works them, and how long
-    one takes, in seconds.
+    """A queue: its jobs per thousand, the pushing and leasing protocols, and the run time in
+    seconds.
     """
 
     queue: str
@@ -171,37 +172,55 @@ def _profile(random: Random) -> Profile:
     )
 
 
-# How many there are, and where
+# Number and position of events
 
 
 class Plan(NamedTuple):
-    """So many files, each of so many events in blocks of `wide` cycles."""
+    """A number of files with `per_file` events each, in blocks of `wide` cycles."""
 
     files: int
     per_file: int
     wide: int
+    #: The number of earlier events of each server.
+    before: int = 0
+    #: The number of events of eight days; 0: the events of the plan.
+    pace: int = 0
 
     @property
     def events(self) -> int:
         return self.files * self.per_file
 
+    def more(self, events: int) -> "Plan":
+        """The events that follow, in one file for each server."""
+        wide = -(-events // (2 * len(_SLOTS)))
+        before = self.before + self.files // 2 * self.per_file
+        return Plan(2, wide * len(_SLOTS), wide, before, self.pace or self.events)
+
 
 def plan(events: int) -> Plan:
-    """As many events as wanted, or a few more: in whole blocks, and files that four can share."""
-    files = 8 * -(-events // (8 * MOST))
+    """At least this number of events: whole blocks, and files that four threads can share."""
+    files = 8 * -(-events // (8 * MAX_FILE_EVENTS))
     blocks = max(4, -(-events // files) // (1000 * len(_SLOTS)))
     wide = -(-events // (files * blocks * len(_SLOTS)))
     return Plan(files, blocks * wide * len(_SLOTS), wide)
 
 
-def named(planned: Plan, file: int) -> Landed:
-    """Which events a file has: they alternate between the servers."""
-    first = file // 2 * planned.per_file + 1
-    return Landed(SERVERS[file % 2], first, first + planned.per_file - 1)
+class Events(NamedTuple):
+    """The events of a file."""
+
+    server: str
+    first: int
+    last: int
+
+
+def named(planned: Plan, file: int) -> Events:
+    """The events of a file; files alternate between the servers."""
+    first = planned.before + file // 2 * planned.per_file + 1
+    return Events(SERVERS[file % 2], first, first + planned.per_file - 1)
 
 
 class Generator:
-    """Makes the files of a plan, in the order of time: each quarter of them has as much of both
+    """Creates the files of a plan in time order: each quarter contains an equal part of both
     servers.
     """
 
@@ -210,24 +229,66 @@ class Generator:
         random = Random(seed)
         self._profiles = [_profile(random) for _ in range(_PROFILES)]
 
-    def write(self, folder: Path, progress: Progress, *, threads: int = 2) -> list[Landed]:
-        """Write all files into a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        done = 0
-        with ThreadPoolExecutor(threads) as pool:  # Arrow does not hold up other threads
-            for _ in pool.map(lambda file: self._write(folder, file), range(self.plan.files)):
+    def ship(
+        self, lake: Path, files: Iterable[int], progress: Progress, *, threads: int = 2
+    ) -> None:
+        """Write these files and commit them to the table `events`, with the positions."""
+        chosen, done = list(files), 0
+        actions: list[AddAction | RemoveAction] = []
+        last: dict[str, int] = {}
+        with ThreadPoolExecutor(threads) as pool:  # Arrow releases the interpreter lock
+            for some in pool.map(lambda file: self._write(lake, file), chosen):
+                actions += some
                 done += self.plan.per_file
-                progress("generate", done, self.plan.events)
-        return [named(self.plan, file) for file in range(self.plan.files)]
+                progress("generate", done, len(chosen) * self.plan.per_file)
+        for file in chosen:
+            events = named(self.plan, file)
+            last[events.server] = max(events.last, last.get(events.server, 0))
+        table = DeltaTable.create(
+            str(lake / "events"),
+            events_table.delta_schema(),
+            mode="ignore",
+            partition_by=["day", "server"],
+        )
+        table.create_write_transaction(
+            actions,
+            "append",
+            events_table.delta_schema(),
+            ["day", "server"],
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(server, number) for server, number in last.items()]
+            ),
+        )
 
-    def _write(self, folder: Path, file: int) -> None:
-        path = folder / named(self.plan, file).name
-        table = self.table(file)
+    def _write(self, lake: Path, file: int) -> list[AddAction]:
+        """Write the events of each day to a separate file."""
+        table, events = self.table(file), named(self.plan, file)
         few = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-        pq.write_table(
-            table, path, compression="zstd", row_group_size=ROWS, use_dictionary=few,
-            store_schema=False,
-        )  # fmt: skip
+        days = table["time"].cast(pa.date32(), safe=False)
+        found = []
+        for day in pc.unique(days).to_pylist():
+            rows = table.filter(pc.equal(days, pa.scalar(day, pa.date32())))
+            partition = {"day": day.isoformat(), "server": events.server}
+            name = f"day={day}/server={events.server}/{events.first:012}.parquet"
+            path = lake / "events" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(
+                rows.drop_columns(["server"]), path, compression="zstd", row_group_size=ROWS,
+                use_dictionary=[each for each in few if each != "server"], store_schema=False,
+            )  # fmt: skip
+            bounds = pc.min_max(rows["event_id"]).as_py()
+            leased = pc.min(rows["leased_at"]).as_py()
+            lowest = {"event_id": bounds["min"]}
+            if leased is not None:
+                lowest["leased_at"] = leased.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+            statistics = {
+                "numRecords": rows.num_rows,
+                "minValues": lowest,
+                "maxValues": {"event_id": bounds["max"]},
+            }
+            size = path.stat().st_size
+            found.append(AddAction(name, size, partition, 0, True, json.dumps(statistics)))
+        return found
 
     def table(self, file: int) -> pa.Table:
         """The events of one file."""
@@ -250,7 +311,7 @@ class Generator:
         ]
         return pa.Table.from_arrays([columns[f.name] for f in fields], schema=pa.schema(fields))
 
-    # The same for all files: which step of which job each event is
+    # Equal for all files: the job and the step of each event
 
     @cached_property
     def _slot(self) -> pa.Array:
@@ -268,7 +329,7 @@ class Generator:
 
     @cached_property
     def _steps(self) -> dict[str, pa.Array]:
-        """The columns that only the steps say."""
+        """The columns that depend only on the step."""
         made = {
             name: _coded(self._slot, [getattr(step, name) for _, step in _SLOTS])
             for name in ("type", "before", "state")
@@ -313,7 +374,7 @@ class Generator:
             "scheduled": self._is(step.state == "scheduled" for step in steps),
         }
 
-    # What the job says
+    # Columns that depend on the job
 
     def _of_jobs(self, job: pa.Array, profile: pa.Array) -> dict[str, pa.Array]:
         tests = self._tests
@@ -346,14 +407,15 @@ class Generator:
 
     def _times(self, job: pa.Array, profile: pa.Array, mixed: pa.Array) -> dict[str, pa.Array]:
         tests = self._tests
-        # Other bits than those of the profile make no two spans the same.
+        # Other bits than those of the profile, so that all spans differ.
         stretch = pc.add(pc.bit_wise_and(pc.shift_right(mixed, 13), 1023), 512)
 
         def span(name: str) -> pa.Array:
             drawn = pc.take(self._plain(name), profile)
             return pc.shift_right(pc.multiply(drawn, stretch), 10)
 
-        every = SPAN // (self.plan.events // 2 * len(_CYCLE) // len(_SLOTS) + 1)
+        pace = self.plan.pace or self.plan.events
+        every = SPAN // (pace // 2 * len(_CYCLE) // len(_SLOTS) + 1)
         created = pc.add(pc.multiply(job, every), START)
         pause = pc.take(self._plain("pause"), profile)
         wait_1, run_1 = span("wait_1"), span("run_1")
@@ -386,7 +448,7 @@ class Generator:
 
     @cached_property
     def _codes(self) -> dict[str, pa.DictionaryArray]:
-        """The columns of profiles that have few values; both kinds of protocols by one list."""
+        """The columns of profiles with few values; one list covers both kinds of protocols."""
         protocols = pa.array(schema.ORIGINS)
         found = {}
         for name in ("queue", "kind", "worker", "group", "message", "fingerprint", "size"):
@@ -411,23 +473,8 @@ class Generator:
         return pa.DictionaryArray.from_arrays(pc.take(coded.indices, profile), coded.dictionary)
 
 
-def parts(files: list[Landed]) -> Iterator[list[Landed]]:
-    """The files in the steps in which they are landed: a quarter, another one, the other half."""
-    quarter = len(files) // 4
-    yield files[:quarter]
-    yield files[quarter : 2 * quarter]
-    yield files[2 * quarter :]
-
-
-def land(source: Path, lake: Lake, files: list[Landed]) -> None:
-    """Let these files, which were written aside, be shipped."""
-    lake.landing.mkdir(parents=True, exist_ok=True)
-    for each in files:
-        (source / each.name).rename(lake.landing / each.name)
-
-
 def _coded(places: pa.Array, values: list[Any]) -> pa.DictionaryArray:
-    """The values at these places of a short list."""
+    """The values at these positions of a short list."""
     coded = pa.array(values).dictionary_encode()
     return pa.DictionaryArray.from_arrays(pc.take(coded.indices, places), coded.dictionary)
 

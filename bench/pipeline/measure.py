@@ -1,256 +1,254 @@
-"""How long Spark takes for each table, and DuckDB for the same from the same files.
-
-The lake grows in three steps: a quarter of all events, a half, all of them. After each, what is new
-has been taken in, and each table was made once from everything; its rows are counted, not written.
-Everything is made once before that, from a few files, because Java compiles what it runs often.
+"""The steps of the cost table. Each runs in its own process, so that its CPU time and memory are
+separate; Java compiles its code again in each process.
 """
 
 import os
-import shutil
+import resource
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from importlib import util
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
-import oracle_sql as sql
-from generate import Generator, Plan, land, parts, plan
+import plain_sql
+import pyarrow as pa
+import pyarrow.parquet as pq
+from generate import Generator, Plan
 from processes import Process
-from pyspark.sql import DataFrame, SparkSession
 
-from millrace.journal.landing import Landed
-from millrace.pipeline import events as lake_events
-from millrace.pipeline import reading
-from millrace.pipeline.commit import located
-from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.ingest import ingest
+from millrace.pipeline import delta
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.progress import Progress
-from millrace.pipeline.tables import DEPTH_DAY, EVENTS, LATENCY_HIST
-from millrace.pipeline.transforms.attempts import attempts
-from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
-from millrace.pipeline.transforms.depths import depth_day, opening, throughput_minute
-from millrace.pipeline.transforms.failures import failure_groups
-from millrace.pipeline.transforms.flushes import DDL as FLUSHES
-from millrace.pipeline.transforms.jobs import jobs
-from millrace.pipeline.transforms.latency import latency_hist
-from millrace.pipeline.transforms.protocols import protocol_day
-from millrace.pipeline.transforms.queues import queue_day
-from millrace.pipeline.transforms.workers import worker_hour
 
-INGEST: Final = "ingest"
-
-
-class Given(NamedTuple):
-    """What tables are made of. As in a refresh, flushes are known beforehand, and there are none;
-    and what is made of another table reads that, if it is small.
-    """
-
-    events: DataFrame
-    flushes: DataFrame
-    #: The depths before the first day.
-    opening: DataFrame
-    latency_hist: DataFrame
-
-
-#: How each table is made of all events.
-TRANSFORMS: Final[dict[str, Callable[[Given], DataFrame]]] = {
-    "latency_hist": lambda given: latency_hist(given.events),
-    "queue_day": lambda given: queue_day(given.events, given.latency_hist),
-    "depth_day": lambda given: depth_day(given.events, given.flushes),
-    "throughput_minute": lambda given: throughput_minute(
-        given.events, given.opening, given.flushes
-    ),
-    "failure_groups": lambda given: failure_groups(given.events),
-    "protocol_day": lambda given: protocol_day(given.events),
-    "attempts": lambda given: attempts(given.events, given.flushes),
-    "worker_hour": lambda given: worker_hour(attempts(given.events, given.flushes)),
-    "jobs": lambda given: jobs(given.events, given.flushes),
-    "audit_seq": lambda given: audit_seq(given.events),
-    "audit_jobs": lambda given: audit_jobs(given.events, given.flushes),
-}
-#: What can be measured, in this order.
-STEPS: Final = (INGEST, *TRANSFORMS)
+#: New events of a small refresh, and of the smallest one (one cycle of jobs on two servers).
+NEW_EVENTS: Final = 10_000
+FEW_EVENTS: Final = 140
+ROUNDS: Final = 6
+SEED: Final = 7
+MAX_ADDRESS_SPACE: Final = 8 << 30
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What something took: seconds, seconds of processor time, and the most memory, in bytes."""
+    """The cost of a step: seconds, CPU-seconds, the peak of memory in bytes, and Spark jobs."""
 
+    name: str
+    events: int
     seconds: float
     cpu: float
-    peak: int
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """One table, made of so many events; without DuckDB there is nothing of it."""
-
-    table: str
-    events: int
-    spark: Cost
-    duckdb: Cost | None
+    peak: int = 0
+    jobs: int = 0
 
     @property
-    def ratio(self) -> float | None:
-        """How many times as long as DuckDB Spark takes."""
-        return None if self.duckdb is None else self.spark.seconds / self.duckdb.seconds
+    def per_million(self) -> float:
+        return self.cpu / self.events * 1e6 if self.events else 0.0
 
 
-class Benched(msgspec.Struct, frozen=True):
-    events: int
-    cores: int
-    #: What making the events took.
-    generated: Cost
-    measured: list[Measured]
+class SparkProcess:
+    """A session, and its processes for the CPU time."""
 
-    def of(self, table: str) -> list[Measured]:
-        """Its measurements, the smallest first."""
-        return [each for each in self.measured if each.table == table]
+    def __init__(self, memory: str, *, quick: bool) -> None:
+        from millrace.pipeline import session  # noqa: PLC0415 - only steps with Spark load it
 
-    def growth(self, table: str) -> float:
-        """What an event costs at the full size, relative to the smallest: 1, if cost is linear."""
-        first, *_, last = self.of(table)
-        return (last.spark.seconds / last.events) / (first.spark.seconds / first.events)
-
-
-def bench(
-    spark: SparkSession,
-    scratch: Path,
-    events: int,
-    progress: Progress,
-    *,
-    tables: Sequence[str] = STEPS,
-    seed: int = 7,
-    on_measured: Callable[[Measured], None] = lambda _: None,
-) -> Benched:
-    """Make the events, in a folder that is empty, and measure."""
-    unknown = set(tables) - set(STEPS)
-    if unknown:
-        raise PipelineError(f"there is no table {min(unknown)}: take of {', '.join(STEPS)}")
-    planned = plan(events)
-    source, lake = scratch / "source", Lake(scratch / "lake")
-    runner = _Runner(spark, scratch)
-    files, generated = runner.generate(source, planned, seed, progress)
-    progress("warm up", 0, 0)
-    runner.warm_up(source, files[:2], tables)
-    measured: list[Measured] = []
-    so_far = 0
-    for part in parts(files):
-        land(source, lake, part)
-        so_far += len(part) * planned.per_file
-        for number, table in enumerate(STEPS):
-            progress(f"measure at {so_far:,} events", number, len(STEPS))
-            if table == INGEST:
-                found = runner.ingest(lake, part)
-            elif table in tables:
-                found = runner.table(lake, table, so_far)
-            if table in tables:
-                measured.append(found)
-                on_measured(found)
-    return Benched(planned.events, runner.cores, generated, measured)
-
-
-class _Runner:
-    """Runs the same with both, and looks at what that costs."""
-
-    def __init__(self, spark: SparkSession, scratch: Path) -> None:
-        self.cores = os.cpu_count() or 1
-        self._spark = spark
-        self._scratch = scratch
-        java: Any = spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to it
+        self.spark = session.start(memory=memory, quick=quick)
+        java: Any = self.spark.sparkContext._jvm  # noqa: SLF001 - there is no other way to it
         self._java = Process(int(java.java.lang.ProcessHandle.current().pid()))
         self._own = Process(os.getpid())
-        self._duckdb = self._connect() if util.find_spec("duckdb") else None
-        (scratch / "latency_hist").mkdir(parents=True, exist_ok=True)
 
-    def generate(
-        self, folder: Path, planned: Plan, seed: int, progress: Progress
-    ) -> tuple[list[Landed], Cost]:
-        with _cost(self._own) as cost:
-            files = Generator(planned, seed).write(folder, progress, threads=self.cores)
-        return files, cost()
+    def cpu(self) -> float:
+        return self._java.cpu() + self._own.cpu()
 
-    def warm_up(self, source: Path, files: list[Landed], tables: Sequence[str]) -> None:
-        """Take in a few files in a lake of their own, and make every table of them."""
-        lake = Lake(self._scratch / "warm")
-        lake.landing.mkdir(parents=True)
-        for each in files:
-            (lake.landing / each.name).hardlink_to(source / each.name)
-        self.ingest(lake, files)
-        for table in tables:
-            if table != INGEST:
-                self.table(lake, table, 1)
-        shutil.rmtree(lake.root)
+    def peak(self) -> int:
+        return self._java.peak() + self._own.peak()
 
-    def ingest(self, lake: Lake, files: list[Landed]) -> Measured:
-        """Take in these files, which have just landed."""
-        with _cost(self._java, self._own) as spark:
-            taken = ingest(self._spark, lake)
-        if taken.quarantined or taken.refused:
-            raise PipelineError("the events of the bench are not as they must be: a defect")
-        if self._duckdb is None:
-            return Measured(INGEST, taken.events, spark(), None)
-        names = ", ".join(f"'{lake.landing / each.name}'" for each in files)
-        with _cost(self._own) as duckdb:
-            self._duckdb.execute(sql.divided(f"[{names}]", str(self._scratch / "divided")))
-        shutil.rmtree(self._scratch / "divided")
-        return Measured(INGEST, taken.events, spark(), duckdb())
+    def jobs(self) -> int:
+        return len(self.spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
-    def table(self, lake: Lake, table: str, events: int) -> Measured:
-        """Make one table of all events."""
-        shipped = reading.files(lake, EVENTS.name)
-        histogram = self._scratch / "latency_hist"
-        if table == "queue_day":
-            self._put_histogram(lake, histogram)
-        with _cost(self._java, self._own) as spark:
-            made = TRANSFORMS[table](self._given(lake, histogram))
-            made.write.format("noop").mode("overwrite").save()
-        self._spark.catalog.clearCache()  # some transforms keep what they need twice
-        if self._duckdb is None:
-            return Measured(table, events, spark(), None)
-        for view in sql.views(shipped):
-            self._duckdb.execute(view)
-        if table == "queue_day":
-            self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE latency_hist AS {sql.LATENCY_HIST}")
-        with _cost(self._own) as duckdb:
-            # All columns of all rows, so that none of them can be left out.
-            query = f"SELECT bit_xor(hash(made)) FROM ({sql.QUERIES[table]}) AS made"
-            self._duckdb.execute(query).fetchall()
-        return Measured(table, events, spark(), duckdb())
+    def refresh(self, lake: Path, name: str, *, cold: bool = False) -> Cost:
+        """Run the pipeline. A cold run includes the start of the session."""
+        from millrace.pipeline.run import run  # noqa: PLC0415
 
-    def _given(self, lake: Lake, histogram: Path) -> Given:
-        return Given(
-            lake_events.read(self._spark, lake),
-            self._nothing(FLUSHES),
-            opening(self._nothing(f"{DEPTH_DAY.ddl}, day DATE")),
-            self._spark.read.schema(f"{LATENCY_HIST.ddl}, day DATE").parquet(located(histogram)),
-        )
-
-    def _put_histogram(self, lake: Lake, folder: Path) -> None:
-        made = latency_hist(lake_events.read(self._spark, lake))
-        made.write.mode("overwrite").parquet(located(folder))
-
-    def _nothing(self, ddl: str) -> DataFrame:
-        """An empty table, which Spark knows to be empty."""
-        return self._spark.createDataFrame([], ddl).limit(0)
-
-    def _connect(self) -> Any:
-        import duckdb  # noqa: PLC0415 - it need not be there
-
-        folder = self._scratch / "duckdb"
-        return duckdb.connect(config={"threads": self.cores, "temp_directory": str(folder)})
+        began, cpu, jobs = time.perf_counter(), 0.0 if cold else self.cpu(), self.jobs()
+        result = run(Lake(lake), lambda _: self.spark)
+        assert not result.failed, result.failed
+        events = 0 if result.run is None else result.run.events
+        seconds = time.perf_counter() - began
+        return Cost(name, events, seconds, self.cpu() - cpu, self.peak(), self.jobs() - jobs)
 
 
-@contextmanager
-def _cost(*processes: Process) -> Iterator[Callable[[], Cost]]:
-    """What the block takes these processes, to be asked for after it. The first one's memory."""
-    processes[0].forget_peak()
-    cpu = sum(process.cpu() for process in processes)
-    found: list[Cost] = []
-    began = time.perf_counter()
-    yield lambda: found[0]
-    seconds = time.perf_counter() - began
-    found.append(
-        Cost(seconds, sum(process.cpu() for process in processes) - cpu, processes[0].peak())
+def ship_more(lake: Path, planned: Plan, events: int) -> Plan:
+    """Ship the events that follow the events of the plan."""
+    more = planned.more(events)
+    Generator(more, SEED).ship(lake, range(more.files), lambda *_: None)
+    return more
+
+
+# The steps
+
+
+def all_tables(lake: Path, memory: str, _: Plan) -> Cost:
+    return SparkProcess(memory, quick=False).refresh(lake, "all tables", cold=True)
+
+
+def cold(lake: Path, memory: str, _: Plan) -> Cost:
+    return SparkProcess(memory, quick=True).refresh(lake, "few new events, cold", cold=True)
+
+
+def warm(lake: Path, memory: str, planned: Plan) -> Cost:
+    """Refresh several times. The result is the median of the second half."""
+    process, found = SparkProcess(memory, quick=True), []
+    for _ in range(ROUNDS):
+        planned = ship_more(lake, planned, NEW_EVENTS)
+        found.append(process.refresh(lake, "new events, warm"))
+    last = found[ROUNDS // 2 :]
+    return msgspec.structs.replace(
+        last[-1],
+        cpu=statistics.median(each.cpu for each in last),
+        seconds=statistics.median(each.seconds for each in last),
     )
+
+
+def audit(lake: Path, memory: str, planned: Plan) -> Cost:
+    """Verify the chain of every job."""
+    from millrace.pipeline import events  # noqa: PLC0415
+    from millrace.pipeline.audit.chains import audit_jobs  # noqa: PLC0415
+
+    process = SparkProcess(memory, quick=False)
+    began, cpu = time.perf_counter(), process.cpu()
+    process.spark.conf.set("spark.sql.shuffle.partitions", "32")
+    problems = audit_jobs(events.read(process.spark, lake)).count()
+    assert problems == 0, problems
+    seconds = time.perf_counter() - began
+    return Cost("chain audit", planned.events, seconds, process.cpu() - cpu, process.peak())
+
+
+def queue_statistics(lake: Path, memory: str, planned: Plan) -> Cost:
+    """Counts, means and variances by queue and day, as a program of a user computes them. The
+    second of two runs counts.
+    """
+    from millrace.pipeline import events  # noqa: PLC0415
+
+    process = SparkProcess(memory, quick=False)
+    events.read(process.spark, lake).createOrReplaceTempView("all_events")
+    cpu = seconds = 0.0
+    for _ in range(2):
+        began, cpu = time.perf_counter(), process.cpu()
+        process.spark.sql(
+            "SELECT server, queue, day, count(*), avg(wait_us), var_samp(wait_us), avg(run_us), "
+            "var_samp(run_us), count_if(type = 'failed') FROM all_events GROUP BY 1, 2, 3"
+        ).collect()
+        seconds, cpu = time.perf_counter() - began, process.cpu() - cpu
+    return Cost("queue statistics", planned.events, seconds, cpu, process.peak())
+
+
+def one_job(lake: Path, _: str, planned: Plan) -> Cost:
+    """One job's events, as the page of a job reads them: the median of 20 jobs."""
+    from generate import SERVERS  # noqa: PLC0415
+
+    from millrace.journal import job_events  # noqa: PLC0415
+    from millrace.journal.events_table import EventsTable  # noqa: PLC0415
+
+    table, own, found = EventsTable(lake), Process(os.getpid()), []
+    seconds = []
+    for number in range(20):
+        key = job_events.JobKey(1 + number * planned.events // 200, "")
+        began, cpu = time.perf_counter(), own.cpu()
+        assert list(job_events._query(table, SERVERS[0], key))  # noqa: SLF001 - without a folder
+        seconds.append(time.perf_counter() - began)
+        found.append(own.cpu() - cpu)
+    return Cost("one job's events", 1, statistics.median(seconds), statistics.median(found))
+
+
+def nothing_new(lake: Path, _: str, __: Plan) -> Cost:
+    """The command, without new events."""
+    before, began = os.times(), time.perf_counter()
+    command = [Path(sys.executable).with_name("millrace"), "pipeline", "run", "--lake", lake]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = os.times()
+    cpu = after.children_user + after.children_system
+    cpu -= before.children_user + before.children_system
+    return Cost("no new events", 0, time.perf_counter() - began, cpu)
+
+
+def duckdb_tables(lake: Path, _: str, planned: Plan) -> Cost:
+    import duckdb  # noqa: PLC0415 - optional
+
+    db = duckdb.connect(config={"threads": os.cpu_count() or 1, "memory_limit": "3GB"})
+    table = delta.open_table(lake, delta.EVENTS)
+    paths = [str(file.path) for file in delta.files(table, lake, delta.EVENTS)]
+    out = _output(lake)
+    db.execute(f"CREATE VIEW events AS FROM read_parquet({paths}, hive_partitioning = true)")
+
+    def compute() -> None:
+        for name, query in plain_sql.QUERIES.items():
+            place = out / f"duckdb-{name}.parquet"
+            db.execute(f"COPY ({query}) TO '{place}' (FORMAT parquet, COMPRESSION zstd)")
+
+    return _measured("DuckDB, all tables", planned.events, compute)
+
+
+def datafusion_tables(lake: Path, _: str, planned: Plan) -> Cost:
+    from deltalake import QueryBuilder  # noqa: PLC0415
+
+    table, out = delta.open_table(lake, delta.EVENTS), _output(lake)
+    assert table is not None
+    # DataFusion has no memory limit here and must not use all memory of the machine.
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE, hard))
+
+    def compute() -> None:
+        for name, query in plain_sql.QUERIES.items():
+            reader = pa.RecordBatchReader.from_stream(
+                QueryBuilder().register("events", table).execute(query)
+            )
+            with pq.ParquetWriter(
+                out / f"datafusion-{name}.parquet", reader.schema, compression="zstd"
+            ) as writer:
+                for batch in reader:
+                    writer.write_batch(batch)
+
+    try:
+        return _measured("DataFusion, all tables", planned.events, compute)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _measured(name: str, events: int, compute: Callable[[], None]) -> Cost:
+    own = Process(os.getpid())
+    began, cpu = time.perf_counter(), own.cpu()
+    compute()
+    return Cost(name, events, time.perf_counter() - began, own.cpu() - cpu, own.peak())
+
+
+def _output(lake: Path) -> Path:
+    folder = lake.parent / "output"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+#: In an order in which each step finds the lake that it needs.
+STEPS: Final[dict[str, Callable[[Path, str, Plan], Cost]]] = {
+    "duckdb": duckdb_tables,
+    "datafusion": datafusion_tables,
+    "audit": audit,
+    "statistics": queue_statistics,
+    "job": one_job,
+    "all": all_tables,
+    "nothing": nothing_new,
+    "cold": cold,
+    "archive": cold,
+    "warm": warm,
+}
+
+
+def main() -> int:
+    """Run one step: its name, the lake, the heap and the plan, as JSON. Print the cost as JSON."""
+    name, lake, memory, planned = sys.argv[1:]
+    cost = STEPS[name](Path(lake), memory, msgspec.json.decode(planned, type=Plan))
+    sys.stdout.write(msgspec.json.encode(cost).decode() + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a process has cost: processor time and memory, as Linux tells them; elsewhere nothing."""
+"""Processor time and memory of a process on Linux; 0 on other systems."""
 
 import os
 from pathlib import Path
@@ -12,22 +12,22 @@ class Process:
         self._folder = Path("/proc") / str(pid)
 
     def cpu(self) -> float:
-        """Seconds of processor time until now, of all its threads."""
+        """Seconds of processor time so far, of all threads."""
         try:
             fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
-    def forget_peak(self) -> None:
-        """Let the peak begin anew."""
+    def reset_peak(self) -> None:
+        """Reset the peak."""
         try:
             (self._folder / "clear_refs").write_text("5")
         except OSError:
             return
 
     def peak(self) -> int:
-        """The most memory that it had since, in bytes."""
+        """The peak memory since the reset, in bytes."""
         try:
             lines = (self._folder / "status").read_text().splitlines()
         except OSError:

@@ -1,4 +1,4 @@
-"""The benchmark counts honestly: what it reports is what the servers say they did."""
+"""The counts of the benchmarks equal the counters of the servers."""
 
 import importlib.util
 import json
@@ -15,6 +15,7 @@ import pytest
 BENCH = Path(__file__).parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
+from faktory_client import FaktoryClient  # noqa: E402
 from load import Load, Outcome, run  # noqa: E402
 from modes import (  # noqa: E402
     PAYLOAD_SIZE,
@@ -33,24 +34,25 @@ from modes import (  # noqa: E402
     read_line,
 )
 from servers import NotInstalledError, Running, choose, running, scratch  # noqa: E402
-from talk import Talk  # noqa: E402
 
 SECONDS = 0.5
 PRELOAD = 20
 
 
-def millrace_is_there() -> bool:
+def millrace_is_installed() -> bool:
     try:
         return importlib.util.find_spec("millrace.server.app") is not None
     except ModuleNotFoundError:
         return False
 
 
-needs_millrace = pytest.mark.skipif(not millrace_is_there(), reason="there is no server to start")
+needs_millrace = pytest.mark.skipif(
+    not millrace_is_installed(), reason="there is no server to start"
+)
 
 
 def start(name: str, folder: Path):
-    """A running server, or a skipped test that says what to install."""
+    """Start a server. Skips the test and names the package if the server is not installed."""
     server = choose(name)[0]
     try:
         server.find()
@@ -59,7 +61,7 @@ def start(name: str, folder: Path):
     return running(server, folder)
 
 
-def load_for_a_moment(mode: type[Mode], server: Running) -> Outcome:
+def run_short_load(mode: type[Mode], server: Running) -> Outcome:
     load = Load(
         mode,
         server.port,
@@ -73,7 +75,7 @@ def load_for_a_moment(mode: type[Mode], server: Running) -> Outcome:
 
 
 def assert_plausible(outcome: Outcome, commands: tuple[str, ...]) -> None:
-    """Nothing here depends on how fast the machine or its disk is."""
+    """These checks do not depend on the speed of the machine or its disk."""
     assert 0 < outcome.cycles < outcome.total
     assert outcome.rate > 0
     assert outcome.generator_cpu > 0
@@ -86,7 +88,7 @@ def assert_plausible(outcome: Outcome, commands: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("name", ["beanstalkd-memory", "beanstalkd-f0"])
 def test_beanstalkd_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     with start(name, tmp_path) as server:
-        outcome = load_for_a_moment(Beanstalkd, server)
+        outcome = run_short_load(Beanstalkd, server)
         stats = beanstalkd_stats(server.port)
     assert_plausible(outcome, ("put", "reserve", "delete"))
     assert stats["cmd-delete"] == outcome.total
@@ -108,11 +110,11 @@ def beanstalkd_stats(port: int) -> dict[str, int]:
 @pytest.mark.parametrize("name", ["redis-memory", "redis-always"])
 def test_redis_keeps_only_the_jobs_it_was_filled_with(name, tmp_path):
     with start(name, tmp_path) as server:
-        outcome = load_for_a_moment(Redis, server)
+        outcome = run_short_load(Redis, server)
         with connect(server.port) as sock:
             sock.sendall(b"LLEN jobs\r\n")
             assert read_line(sock) == b":%d\r\n" % PRELOAD
-            sock.sendall(b"DBSIZE\r\n")  # the workers' own lists are empty, hence gone
+            sock.sendall(b"DBSIZE\r\n")  # empty lists of the workers do not exist
             assert read_line(sock) == b":1\r\n"
     assert_plausible(outcome, ("LPUSH", "BRPOPLPUSH", "LREM"))
 
@@ -121,10 +123,10 @@ def test_redis_keeps_only_the_jobs_it_was_filled_with(name, tmp_path):
 @pytest.mark.parametrize("name", ["millrace-memory", "millrace-fsync"])
 def test_millrace_acknowledged_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     with start(name, tmp_path) as server:
-        outcome = load_for_a_moment(Faktory, server)
-        talk = Talk(server.port)
-        info = talk.info()
-        talk.close()
+        outcome = run_short_load(Faktory, server)
+        client = FaktoryClient(server.port)
+        info = client.info()
+        client.close()
     assert_plausible(outcome, ("PUSH", "FETCH", "ACK"))
     assert info["total_processed"] == outcome.total
     assert info["total_failures"] == 0
@@ -136,7 +138,7 @@ def test_millrace_acknowledged_as_many_jobs_as_cycles_were_counted(name, tmp_pat
 @pytest.mark.parametrize("name", ["workq-memory", "workq-fsync"])
 def test_workq_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     with start(name, tmp_path) as server:
-        outcome = load_for_a_moment(Workq, server)
+        outcome = run_short_load(Workq, server)
         with connect(server.port) as sock:
             sock.sendall(b"inspect queue bench\r\n")
             reply = b""
@@ -150,7 +152,7 @@ def test_workq_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
 @pytest.mark.parametrize("name", ["masenko-memory", "masenko-fsync"])
 def test_masenko_acknowledged_as_many_tasks_as_cycles_were_counted(name, tmp_path):
     with start(name, tmp_path) as server:
-        outcome = load_for_a_moment(Masenko, server)
+        outcome = run_short_load(Masenko, server)
         with connect(server.port) as sock:
             sock.sendall(b"INFO {}\n")
             info = sock.makefile("rb").readline()
@@ -165,9 +167,11 @@ def test_masenko_acknowledged_as_many_tasks_as_cycles_were_counted(name, tmp_pat
 @needs_millrace
 @pytest.mark.parametrize("name", ["goqueue-memory", "goqueue-fsync"])
 def test_goqueue_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
-    """All but those of the filling are gone, and ids tell how many there have been."""
+    """Only the jobs from the initial fill remain, and the next id shows the total number of
+    jobs.
+    """
     with start(name, tmp_path) as server:
-        outcome = load_for_a_moment(Goqueue, server)
+        outcome = run_short_load(Goqueue, server)
         with connect(server.port) as sock, sock.makefile("rb") as replies:
             for _ in range(PRELOAD):
                 sock.sendall(Goqueue.RESERVE)
@@ -193,8 +197,8 @@ def test_qless_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
 
 
 def assert_completed_by_qless(server: Running, mode: type[Qless]) -> None:
-    """Both keep so many completed jobs, and show the same keys."""
-    outcome = load_for_a_moment(mode, server)
+    """Both keep this number of completed jobs and have the same keys."""
+    outcome = run_short_load(mode, server)
     with connect(server.port) as sock:
         for key, count in (
             (b"ql:completed", outcome.total),
@@ -282,7 +286,7 @@ CONVERSATIONS = [
 
 @pytest.mark.parametrize(("kind", "replies"), CONVERSATIONS)
 @pytest.mark.parametrize("pieces", ["whole", "byte by byte"])
-def test_a_mode_goes_on_after_a_complete_reply_only(kind, replies, pieces):
+def test_a_mode_continues_only_after_a_complete_reply(kind, replies, pieces):
     mode = kind("w-1")
     assert len(mode.first()) > PAYLOAD_SIZE
     for number, (reply, request) in enumerate(replies):
@@ -295,7 +299,7 @@ def test_a_mode_goes_on_after_a_complete_reply_only(kind, replies, pieces):
 
 
 @pytest.mark.parametrize("kind", [Faktory, Redis, Workq, Qless])
-def test_no_two_jobs_are_the_same(kind):
+def test_all_jobs_differ(kind):
     modes = [kind("process0-00001"), kind("process1-00002")]
     requests = [mode.first() for _ in range(3) for mode in modes]
     assert len(set(requests)) == len(requests)
@@ -346,7 +350,7 @@ def test_the_payload_is_200_bytes():
         (Redis, [b":1\r\n", b"$1\r\na\r\n"], b":0\r\n"),
     ],
 )
-def test_a_refusal_ends_the_run(kind, answered, reply):
+def test_an_error_reply_ends_the_run(kind, answered, reply):
     mode = kind("w-1")
     mode.first()
     for earlier in answered:
@@ -357,7 +361,7 @@ def test_a_refusal_ends_the_run(kind, answered, reply):
         mode.next(reply)
 
 
-def test_an_error_is_told_whole():
+def test_the_complete_error_is_reported():
     mode = Goqueue("w-1")
     mode.first()
     refusal = b"ERROR\0disk full\0"
@@ -367,7 +371,7 @@ def test_an_error_is_told_whole():
         mode.next(refusal)
 
 
-def test_the_queue_is_filled_also_when_replies_come_in_pieces():
+def test_the_queue_is_filled_when_replies_arrive_in_pieces():
     requests = []
 
     def serve() -> None:
@@ -418,7 +422,7 @@ def run_script(name: str, tmp_path: Path, *options: str) -> tuple[str, dict]:
     return done.stdout, json.loads(record.read_text())
 
 
-def test_make_bench_shows_a_table_and_leaves_nothing_behind(tmp_path):
+def test_make_bench_prints_a_table_and_removes_its_data(tmp_path):
     with start("beanstalkd-memory", tmp_path / "probe"):
         pass
     options = ("--only", "beanstalkd-memory", "--seconds", "0.3", "--repeat", "1")
@@ -429,7 +433,7 @@ def test_make_bench_shows_a_table_and_leaves_nothing_behind(tmp_path):
 
 
 @needs_millrace
-def test_memory_reports_what_waits_before_and_after_a_restart(tmp_path):
+def test_memory_reports_waiting_jobs_before_and_after_a_restart(tmp_path):
     _, record = run_script("memory.py", tmp_path, "--jobs", "2500")
     assert record["figures"]["waiting"] == 2500
     assert record["figures"]["waiting after the restart"] == 2500
@@ -444,9 +448,20 @@ def test_idle_waits_without_being_answered_early(tmp_path):
 
 def test_shipping_is_measured_with_and_without(tmp_path):
     options = ("--seconds", "1.5", "--repeat", "1", "--connections", "4", "--events", "50")
-    shown, record = run_script("shipping.py", tmp_path, *options)
+    shown, record = run_script("shipper.py", tmp_path, *options)
     assert "cycles/s with shipping over without: " in shown
     (on,), (off,) = record["runs"]["on"], record["runs"]["off"]
     assert on["files"] > 0
     assert (off["files"], off["shipped"]) == (0, 0)
     assert record["ratio"] == on["outcome"]["rate"] / off["outcome"]["rate"]
+
+
+@needs_millrace
+def test_the_sdk_comparison_counts_the_jobs_that_the_server_completed(tmp_path):
+    out = tmp_path / "figures.json"
+    command = [sys.executable, BENCH / "sdk_comparison.py", "--only", "millrace threads"]
+    sizes = ["--jobs", "500", "--pushes", "5", "--repeat", "1", "--workers", "2"]
+    subprocess.run([*command, *sizes, "--dir", tmp_path, "--json", out], check=True, timeout=120)
+    (figures,) = json.loads(out.read_text())["figures"]
+    assert figures["completed"] == 4 * 500 + 2 * 5 + 3  # three of them connect the producers
+    assert min(figures[name] for name in ("jobs_per_second", "memory_mb", "push_per_second")) > 0

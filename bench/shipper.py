@@ -1,6 +1,6 @@
-"""What shipping the journal costs: durable cycles a second with it and without, in one run.
+"""The cost of journal shipping: durable cycles per second with and without it, in one run.
 
-Run as `make bench-shipping` or `.venv/bin/python bench/shipping.py`; bench/README.md says more.
+Run as `make bench-shipping` or `.venv/bin/python bench/shipper.py`; see bench/README.md.
 """
 
 import argparse
@@ -23,13 +23,14 @@ from servers import CLOCK_TICKS, Running, StartError, choose, running, scratch
 WARMUP = 2.0
 EXPECTED = 0.9
 OFF, ON = "off", "on"
-#: About as often as 100,000 events come at this speed: a run of 30 seconds has none of its own.
+#: About the time of 100,000 events at this rate. With the default, a run of 30 seconds would not
+#: ship.
 EVERY = "5s"
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """One run, and how far the lake was when it ended."""
+    """One run, and the state of the lake at its end."""
 
     outcome: Outcome
     shipped: int
@@ -74,7 +75,7 @@ def measure(options: argparse.Namespace, folder: Path, kind: str) -> Measured:
         state = journal(folder / "data")
         cpu = shipper_cpu(started)
     if kind == ON and not state["files"]:
-        raise LoadError(f"nothing was shipped: {state['failing'] or 'it took too long'}")
+        raise LoadError(f"no events were shipped: {state['failing'] or 'it took too long'}")
     return Measured(outcome, state["next_shipped"] - 1, state["events"], state["files"], cpu)
 
 
@@ -96,12 +97,14 @@ def shipper_cpu(started: Running) -> float:
 
 
 def best(runs: list[Measured]) -> Measured:
-    """The run with the most cycles: what else runs on a machine only ever takes away."""
+    """The run with the most cycles, because other load can only reduce a result."""
     return max(runs, key=lambda each: each.outcome.rate)
 
 
 def ratios(runs: dict[str, list[Measured]]) -> list[float]:
-    """Of each pair of neighbours: what disturbs one of them mostly disturbs the other."""
+    """The ratio of each pair of neighbouring runs, because other load mostly affects both of a
+    pair.
+    """
     pairs = zip(runs[ON], runs[OFF], strict=True)
     return sorted(on.outcome.rate / off.outcome.rate for on, off in pairs)
 

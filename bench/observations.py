@@ -1,8 +1,8 @@
-"""What producers and workers of a workload saw: every push that was acknowledged, every job that
-was handed out, and how each attempt ended as far as its worker knows.
+"""The record of a workload: every acknowledged push, every lease, and the end of each attempt as
+far as its worker knows it.
 
-Moments are microseconds since 1970, before a command was sent and after its answer came: whatever
-the server did, it did in between.
+Times are microseconds since 1970, before a command is sent and after its reply arrives: the server
+acted between the two.
 """
 
 import threading
@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-#: The id of a job whose client gave it none.
+#: The id of a job without a client id.
 ALIAS = "00000000-0000-4000-8000-{:012x}"
 
 
 class Attempt(msgspec.Struct):
-    """A job that a worker got. `end` is what it did that the server accepted: `completed`,
-    `failed`, `buried`, `released`; or `left`: nothing, and it went; or `refused`.
+    """A job that a worker leased. `end` is the action that the server accepted: `completed`,
+    `failed`, `buried` or `released`; `left` if the worker disconnected without a result; or
+    `refused`.
     """
 
     worker: str
@@ -35,7 +36,7 @@ class Attempt(msgspec.Struct):
 
 
 class Pushed(msgspec.Struct):
-    """A job whose push was acknowledged, under the id that the server has for it."""
+    """A job with an acknowledged push, under the server's id."""
 
     number: int
     protocol: str
@@ -44,26 +45,26 @@ class Pushed(msgspec.Struct):
     kind: str
     said: int
     heard: int
-    #: When it shall run first; 0: at once.
+    #: The earliest start; 0: immediately.
     due: int = 0
-    #: The number of the job that it waits for.
+    #: The number of the job that it depends on.
     after: int = 0
     withdrawn: bool = False
     attempts: list[Attempt] = []
 
 
-class Witness(msgspec.Struct):
-    """Everything that was seen, for whoever wants to compare it with what the server tells."""
+class Observations(msgspec.Struct):
+    """All observations, to compare with the server's tables."""
 
     seed: int
     began: int
     jobs: dict[int, Pushed] = {}
     ended: int = 0
-    #: Jobs of earlier runs that were met and completed.
-    strangers: int = 0
+    #: Completed jobs of earlier runs.
+    foreign_jobs: int = 0
 
     def totals(self) -> dict[str, Any]:
-        """Counts that people read."""
+        """Counts for the report."""
         return {
             "pushed": self.count(lambda job: (job.protocol, job.queue)),
             "leased": self.tally(lambda _, at: (at.protocol, at.queue)),
@@ -79,7 +80,7 @@ class Witness(msgspec.Struct):
         return _sorted(key(job) for job in self.jobs.values())
 
     def tally(self, key: Callable[[Pushed, Attempt], tuple[str, ...] | None]) -> dict[str, int]:
-        """Attempts by what `key` says of them; None: not this one."""
+        """Attempts by `key`; None excludes an attempt."""
         return _sorted(key(job, each) for job in self.jobs.values() for each in job.attempts)
 
 
@@ -88,16 +89,16 @@ def _sorted(keys: Iterable[tuple[str, ...] | None]) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-class Notebook:
-    """The witness while it is being written, by many at once."""
+class Recorder:
+    """The record while several threads write to it."""
 
     def __init__(self, seed: int, began: int) -> None:
-        self.witness = Witness(seed, began)
+        self.observations = Observations(seed, began)
         self._attempts: dict[int, list[Attempt]] = {}
         self._lock = threading.Lock()
 
     def leased(self, number: int, attempt: Attempt) -> int:
-        """The how-manieth attempt at this job it is."""
+        """The number of this attempt at the job."""
         with self._lock:
             attempts = self._attempts.setdefault(number, [])
             attempts.append(attempt)
@@ -105,11 +106,11 @@ class Notebook:
 
     def pushed(self, job: Pushed) -> None:
         with self._lock:
-            self.witness.jobs[job.number] = job
+            self.observations.jobs[job.number] = job
 
-    def stranger(self) -> None:
+    def count_foreign_job(self) -> None:
         with self._lock:
-            self.witness.strangers += 1
+            self.observations.foreign_jobs += 1
 
     def attempted(self, number: int) -> bool:
         with self._lock:
@@ -117,25 +118,25 @@ class Notebook:
 
     @property
     def waiting(self) -> bool:
-        """Whether a job that some worker will get has had no attempt yet."""
+        """Whether a job that a worker will lease has had no attempt yet."""
         with self._lock:
             return any(
                 number not in self._attempts
-                for number, job in self.witness.jobs.items()
+                for number, job in self.observations.jobs.items()
                 if not job.withdrawn and not job.after
             )
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Pushes, and attempts, until now."""
+        """The number of pushes and attempts so far."""
         with self._lock:
-            return len(self.witness.jobs), sum(map(len, self._attempts.values()))
+            return len(self.observations.jobs), sum(map(len, self._attempts.values()))
 
-    def close(self, ended: int) -> Witness:
-        """Nobody writes any more. A worker may have got a job before its producer heard of it."""
-        witness = self.witness
-        witness.ended = ended
-        witness.jobs = dict(sorted(witness.jobs.items()))
+    def close(self, ended: int) -> Observations:
+        """Finish the record. A worker may have leased a job before its producer got the reply."""
+        observations = self.observations
+        observations.ended = ended
+        observations.jobs = dict(sorted(observations.jobs.items()))
         for number, attempts in self._attempts.items():
-            witness.jobs[number].attempts = attempts
-        return witness
+            observations.jobs[number].attempts = attempts
+        return observations

@@ -1,9 +1,9 @@
-"""What the pages cost with a million jobs: how long each takes, and what a client of the queues
-feels of it.
+"""The cost of the web pages with a million jobs: the time of each page, and the effect on a client
+of the queues.
 
-Run as `make bench-pages`. One Faktory client pushes, fetches and acknowledges in a queue of its
-own, a command at a time, first alone and then while somebody turns the pages; the ratio of its p99s
-is what the pages cost others.
+Run as `make bench-pages`. One Faktory client pushes, fetches and acknowledges in its own queue, one
+command at a time, first alone and then during page requests. The ratio of its p99s is the effect of
+the pages on other clients.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from raw_faktory import RawFaktory
 from server_process import running_server
 from servers import scratch
 
-#: Every kind of page, and the searches that look at most.
+#: Every kind of page, and the most expensive searches.
 PAGES = (
     "/",
     "/queues",
@@ -58,7 +58,7 @@ EXPECTED_RATIO = 2.0
 
 
 class Client(threading.Thread):
-    """The control client: its latencies until it is told to stop."""
+    """The control client: records its latencies until `over` is set."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -89,8 +89,8 @@ def p(spans: list[float], percent: int) -> float:
     return quantiles(spans, n=100, method="inclusive")[percent - 1] * 1000
 
 
-def turn(port: int, seconds: float) -> dict[str, list[float]]:
-    """Fetch one page after the other on one connection, as a browser would; all of them at least
+def load_pages(port: int, seconds: float) -> dict[str, list[float]]:
+    """Request one page after the other on one connection, as a browser does; each page at least
     once.
     """
     spans: dict[str, list[float]] = {}
@@ -105,16 +105,16 @@ def turn(port: int, seconds: float) -> dict[str, list[float]]:
             spans.setdefault(path, []).append(time.perf_counter() - began)
             if response.status != 200:
                 raise SystemExit(f"{path} was answered with {response.status}")
-            time.sleep(0.05)  # a person looks, a browser draws
+            time.sleep(0.05)  # the time to read and render a page
     connection.close()
     return spans
 
 
-def with_client(port: int, meanwhile: Callable[[], T]) -> tuple[list[float], T]:
-    """What a client of the queues felt while something else went on."""
+def with_client(port: int, action: Callable[[], T]) -> tuple[list[float], T]:
+    """The latencies of a Faktory client during an action, and the result of the action."""
     client = Client(port)
     client.start()
-    done = meanwhile()
+    done = action()
     client.over.set()
     client.join()
     return client.spans, done
@@ -122,7 +122,9 @@ def with_client(port: int, meanwhile: Callable[[], T]) -> tuple[list[float], T]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--jobs", type=int, default=1_000_000, help="how many wait (1000000)")
+    parser.add_argument(
+        "--jobs", type=int, default=1_000_000, help="number of waiting jobs (1000000)"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (20)")
     parser.add_argument("--dir", default="", help="where the server keeps its data (./data)")
     parser.add_argument("--json", default="", metavar="FILE", help="write the figures there, too")
@@ -135,14 +137,14 @@ def main() -> int:
         with running_server(folder / "data") as server:
             push_all(server.port, given.jobs, 1000, console)
             web, seconds = server.ports["web"], given.seconds
-            turn(web, 2)  # the first caller starts the room, and templates are compiled once
+            load_pages(web, 2)  # starts the web process and compiles the templates
             time.sleep(2)
             alone, _ = with_client(server.port, lambda: time.sleep(seconds))
-            # Another process: in this one the client would wait for its interpreter.
+            # In a separate process, because the client would wait for this interpreter.
             with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as others:
-                others.submit(turn, web, 0).result()
-                beside, pages = with_client(
-                    server.port, lambda: others.submit(turn, web, seconds).result()
+                others.submit(load_pages, web, 0).result()
+                during, pages = with_client(
+                    server.port, lambda: others.submit(load_pages, web, seconds).result()
                 )
     table = Table("page", "median ms", "most ms", f"within {EXPECTED_MS} ms")
     for path, spans in pages.items():
@@ -151,10 +153,10 @@ def main() -> int:
             path, f"{sorted(spans)[len(spans) // 2] * 1000:.1f}", f"{max(spans) * 1000:.1f}", within
         )
     console.print(table)
-    ratio = p(beside, 99) / p(alone, 99)
+    ratio = p(during, 99) / p(alone, 99)
     console.print(
         f"the client of the queues: alone p50 {p(alone, 50):.2f} ms, p99 {p(alone, 99):.2f} ms; "
-        f"beside the pages p50 {p(beside, 50):.2f} ms, p99 {p(beside, 99):.2f} ms: "
+        f"beside the pages p50 {p(during, 50):.2f} ms, p99 {p(during, 99):.2f} ms: "
         f"ratio of p99 {ratio:.2f} (expected at most {EXPECTED_RATIO})",
         highlight=False,
     )
@@ -162,7 +164,7 @@ def main() -> int:
         figures = {
             "pages_ms": {path: [s * 1000 for s in spans] for path, spans in pages.items()},
             "alone_p99_ms": p(alone, 99),
-            "beside_p99_ms": p(beside, 99),
+            "beside_p99_ms": p(during, 99),
         }
         Path(given.json).write_text(json.dumps(figures))
     return 0

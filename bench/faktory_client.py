@@ -1,20 +1,20 @@
-"""One Faktory connection that asks and waits, for what is not measured by itself."""
+"""One blocking Faktory connection for steps that are not measured."""
 
 import json
 from typing import Any
 
-from modes import CRLF, RefusedError, connect, read_line, say_hello
+from modes import CRLF, RefusedError, connect, read_line, send_hello
 
-PATIENCE = 120.0  # a batch may wait for a slow disk
+WAIT_TIMEOUT = 120.0  # a batch may wait for a slow disk
 
 
-class Talk:
+class FaktoryClient:
     def __init__(self, port: int, wid: str = "") -> None:
         self.sock = connect(port)
-        self.sock.settimeout(PATIENCE)
-        say_hello(self.sock, wid)
+        self.sock.settimeout(WAIT_TIMEOUT)
+        send_hello(self.sock, wid)
 
-    def ask(self, request: bytes) -> bytes:
+    def request(self, request: bytes) -> bytes:
         """The reply's text: the line after `+`, or the bytes of a bulk string."""
         self.sock.sendall(request)
         reply = read_line(self.sock)
@@ -30,7 +30,7 @@ class Talk:
 
     def info(self) -> dict[str, Any]:
         """The `faktory` part of INFO."""
-        counted: dict[str, Any] = json.loads(self.ask(b"INFO\r\n"))["faktory"]
+        counted: dict[str, Any] = json.loads(self.request(b"INFO\r\n"))["faktory"]
         return counted
 
     def close(self) -> None:
