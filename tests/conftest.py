@@ -3,13 +3,16 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from certificates import Certificates, make_certificates
 from lanes import CheckLane
+from millrace import compiled
 from raw_faktory import RawFaktory
+from schedule import GroupScheduling
 from server_process import ServerProcess, running_server
 
 # Rewriting the assertions of all tests takes 10 s. Keep the result even if Python writes no bytecode.
@@ -27,22 +30,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "sources_only(reason): the test needs features that compiled classes lack"
+    )
     if config.getoption("--lane"):
         config.pluginmanager.register(CheckLane(), "check-lane")
         settings.register_profile("check", settings.get_profile("millrace"), max_examples=20)
         settings.load_profile("check")
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling | None:
+    """Distribute files by tests/schedule.py, unless the command line selects another
+    distribution.
+    """
+    return GroupScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests that cannot run on the compiled modules. `make test` runs them on the sources."""
+    if not compiled.is_in_use():
+        return
+    for item in items:
+        mark = item.get_closest_marker("sources_only")
+        if mark is not None:
+            item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+
+
+def pytest_report_header() -> str:
+    return f"millrace: {'compiled' if compiled.is_in_use() else 'pure Python'}"
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server of this test's own, with its default settings, on a free port."""
+    """A server for this test only, with its default settings, on a free port."""
     with running_server(tmp_path / "data") as running:
         yield running
 
 
 @pytest.fixture
 def faktory(server: ServerProcess) -> Iterator[RawFaktory]:
-    """A raw Faktory connection to `server`, as a worker that has said HELLO."""
+    """A raw Faktory connection to `server`, as a worker that has sent HELLO."""
     with RawFaktory(server.port, wid="raw-worker") as connection:
         yield connection
 

@@ -1,5 +1,5 @@
-"""All protocols on one engine, as the server serves them, without sockets, on a clock that only
-we move; and clients of them, each with a speaker.
+"""All protocols on one engine, as the server runs them, without sockets, on a virtual clock; and
+their clients, each with a speaker.
 
     house = House()
     pusher, worker = house.client("workq"), house.client("faktory")
@@ -14,17 +14,17 @@ import msgspec
 
 from millrace.admin.connection import AdminConnection
 from millrace.admin.service import AdminService
-from millrace.config import Config
-from millrace.engine.batch import Batch
+from millrace.config import Config, section_types
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.job import Job
 from millrace.server.app import listeners
 from millrace.server.server import Listener
-from millrace.store import MemoryStore
+from payload_store import PayloadStore
 from scene import recover, write_turn
-from speakers import EVERYBODY, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
+from speakers import ALL_SPEAKERS, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
 from wires import SECOND, START, Wire, World
 
-#: More connections than any test makes.
+#: More connections than any test opens.
 MOST = 10_000
 
 
@@ -32,10 +32,13 @@ class House(World):
     def __init__(self, **options: Any) -> None:
         """`options` are settings by their section: goqueue={"max_deliveries": 3}."""
         super().__init__()
-        # Nobody here has to say something all the time.
+        # No client has to send heartbeats.
         settings = {"masenko": {"heartbeat": 100 * 86_400.0}, **options}
-        self._config = msgspec.convert(settings, Config)
-        self.store = MemoryStore()
+        types = section_types()
+        self._config = Config(
+            **{name: msgspec.convert(each, types[name]) for name, each in settings.items()}
+        )
+        self.store = PayloadStore()
         self._open()
 
     def _open(self) -> None:
@@ -45,30 +48,30 @@ class House(World):
         http = Listener("http", None, control, lambda: AdminConnection(control))
         self.listeners["http"] = http
         hubs = [listener.hub for listener in self.listeners.values()]
-        self.touched = hubs[0].touched
+        self.touched = hubs[0].with_messages
         for hub in hubs:
-            hub.hubs, hub.touched = hubs, self.touched
+            hub.hubs, hub.with_messages = hubs, self.touched
 
     def client(self, protocol: str, name: str = "worker") -> "Client":
-        """Somebody who has said hello."""
+        """A client that has sent its greeting."""
         wire = Wire(self, self.listeners[protocol].connect())
         self.clients.append(wire)
         wire.flush()
-        return Client(self, wire, EVERYBODY[protocol](name))
+        return Client(self, wire, ALL_SPEAKERS[protocol](name))
 
     def pass_time(self, seconds: float) -> None:
         self.advance(round(seconds * SECOND))
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: ChangeSet) -> None:
         write_turn(batch, self.engine, self.store)
 
     def crash(self) -> None:
-        """The server is killed and started again: what was acknowledged is there."""
-        self.now += 1  # it takes a moment
+        """Kill the server and start it again: acknowledged changes survive."""
+        self.now += 1  # a restart takes time
         self._holds_commits = False
         self.engine = recover(self.store)
         self.engine.random = self.dice
-        self.engine.begin_anew(self.now)
+        self.engine.after_restart(self.now)
         self.clients = []
         self._open()
 
@@ -87,7 +90,7 @@ class House(World):
 
 
 class Client:
-    """One connection and who speaks on it."""
+    """One connection and its protocol encoder."""
 
     def __init__(self, house: House, wire: Wire, speaker: Speaker) -> None:
         self.house = house
@@ -99,7 +102,7 @@ class Client:
             self.says(hello)
             self.hears_accepted()
 
-    # What is on the wire
+    # The wire
 
     @property
     def now(self) -> int:
@@ -109,7 +112,7 @@ class Client:
         self.wire.receive(data)
 
     def hears(self) -> list[Answer]:
-        """All that was answered since this was last asked."""
+        """All answers since the last call."""
         if len(self.wire.heard) == self._heard:
             return []
         data = bytes(self.wire.heard[self._heard :])
@@ -138,12 +141,12 @@ class Client:
     # Commands
 
     def push(self, work: Work) -> str:
-        """The id that it got, as this protocol shows it."""
+        """The assigned id, in the form of this protocol."""
         self.says(self.speaker.push(work, self.now))
         return self.hears_accepted()
 
     def lease(self, queue: str) -> Held:
-        """The job that is there at once."""
+        """A job that is ready now."""
         self.says(self.speaker.lease(queue, self.now))
         return self.hears_held()
 
@@ -152,7 +155,7 @@ class Client:
         assert self.hears() == []
 
     def finds_nothing(self, queue: str) -> None:
-        """There is no job; some protocols need some time to say so."""
+        """The queue has no ready job; some protocols reply after a delay."""
         self.says(self.speaker.lease(queue, self.now))
         if not (answers := self.hears()):
             self.house.pass_time(self.speaker.least_wait)
@@ -168,7 +171,7 @@ class Client:
         self.hears_accepted()
 
     def asks(self, command: str, *args: Any) -> Answer:
-        """Any command of the speaker's, and its one answer."""
+        """Any command of the speaker, and its single answer."""
         arguments = (args[0], self.now, *args[1:])
         self.says(getattr(self.speaker, command)(*arguments))
         return self.hears_one()

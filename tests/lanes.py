@@ -18,21 +18,22 @@ TESTS = Path(__file__).parent
 NEEDS = frozenset({"server_process", "subprocess", "multiprocessing", "pyspark", "playwright"})
 #: Tests that take more than two seconds of CPU, by file and the start of the name.
 SLOW = (
-    "test_kills.py::test_whatever",
-    "test_days.py::test_after_days",
-    "test_places.py::test_the_count",
-    "test_payload_text.py::test_large_ones",
+    "test_kills.py::test_a_kill_at_any_step",
+    "test_days.py::test_days_of_client",
+    "test_job_positions.py::test_the_early_count_equals",
+    "test_payload_text.py::test_large_payloads",
     "test_faktory_malformed.py::test_any_work_unit",
     "test_faktory_malformed.py::test_workers_that_come",
     "test_faktory_decisions.py::test_a_lost_worker",
     "test_workq_wire.py::test_names_of_one_lease",
     "test_workq_wire.py::test_a_lease_of_3000",
-    "test_control_slices.py::",
+    "test_admin_slices.py::",
+    "test_longest_slices.py::",
     "test_masenko_graphs.py::",
     "test_masenko_atomic.py::test_forty_thousand",
-    "test_held.py::test_a_lease_of_workq",
+    "test_held.py::test_a_workq_lease",
     "test_consistency.py::test_a_history_of_all",
-    "test_serving.py::test_so_many",
+    "test_web_server.py::test_the_number_of_listeners",
 )
 _IMPORT = re.compile(r"^\s*(?:from|import) +([\w.]+)(?: import (\([^)]*\)|[^\n]*))?", re.M)
 
@@ -68,12 +69,13 @@ def _reached(path: Path, seen: set[Path]) -> bool:
     return False
 
 
-def _starts_process(fixture: Any) -> bool:
-    path = Path(fixture.func.__code__.co_filename)
+@cache
+def _starts_process(file: str, fixture: str) -> bool:
+    path = Path(file)
     if not path.is_relative_to(TESTS):
         return False
     if path == TESTS / "conftest.py":
-        return fixture.argname in {"server", "faktory"}
+        return fixture in {"server", "faktory"}
     return needs_process(path)
 
 
@@ -100,12 +102,14 @@ class CheckLane:
         items[:] = [item for item in items if item not in left_out]
 
     def _is_left_out(self, item: pytest.Item) -> bool:
+        if item.get_closest_marker("slow") is not None or any(s in item.nodeid for s in SLOW):
+            return True
         found = getattr(item, "_fixtureinfo", None)
-        fixtures = (
-            [each for defs in found.name2fixturedefs.values() for each in defs] if found else []
+        return found is not None and any(
+            _starts_process(each.func.__code__.co_filename, each.argname)
+            for defs in found.name2fixturedefs.values()
+            for each in defs
         )
-        is_slow = item.get_closest_marker("slow") is not None or any(s in item.nodeid for s in SLOW)
-        return is_slow or any(map(_starts_process, fixtures))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Any:

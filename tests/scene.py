@@ -1,39 +1,42 @@
-"""An engine with a clock that moves only when told, and the words in which tests speak of both."""
+"""An engine with a virtual clock, and helpers for tests of both."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
-from millrace.engine.job import FAKTORY, MASENKO, Job, Push
-from millrace.engine.policy import SECOND
-from millrace.engine.stats import Statistics
+from millrace.engine.job import SECOND, Job, NewJob
+from millrace.engine.statistics import Statistics
 from millrace.engine.waiters import Waiter
+from millrace.protocols.registry import FAKTORY, MASENKO
+from millrace.protocols.spec import protocol_rules
 from millrace.store import Store, StoreFailing, must_write
-from millrace.store.changes import decode_any, encode
-from millrace.store.recovered import Progress
+from millrace.store.records import PAYLOAD_AT, decode_any, encode
+from millrace.store.store import Progress, release_payloads
 
 START = 1_700_000_000 * SECOND
 
 
-def unit(jid: str = "job-1", queue: str = "default", **fields: Any) -> Push:
-    """A push with the least that it needs; `fields` are Push's own."""
-    return Push(
+def unit(jid: str = "job-1", queue: str = "default", **fields: Any) -> NewJob:
+    """A minimal push; `fields` are fields of NewJob."""
+    return NewJob(
         jid=jid,
         queue=queue,
         kind=fields.pop("kind", "SomeJob"),
         payload=fields.pop("payload", b'[1,"two"]'),
         origin=fields.pop("origin", FAKTORY),
         retries=fields.pop("retries", 25),
-        lease_for=fields.pop("lease_for", 1800 * SECOND),
+        lease_duration=fields.pop("lease_duration", 1800 * SECOND),
         **fields,
     )
 
 
 class Scene:
     def __init__(self, engine: Engine | None = None, *, dead_max: int = 100_000) -> None:
-        self.engine = engine or Engine(Random(1), dead_max=dead_max)
+        self.engine = engine or Engine(Random(1), protocol_rules(), dead_max=dead_max)
         self.now = START
 
     def push(self, jid: str = "job-1", queue: str = "default", **fields: Any) -> Job:
@@ -59,7 +62,7 @@ class Scene:
         self.engine.fail(job, self.now, FAKTORY, group, message, ["line 1", "line 2"])
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and do everything that falls due."""
+        """Advance the clock, and execute everything that becomes due."""
         self.now += int(seconds * SECOND)
         self.tick()
 
@@ -72,14 +75,14 @@ class Scene:
             self.engine.tick(self.now)
 
     def events(self) -> list[Event]:
-        """What has happened since the batch was last taken."""
-        return [Event(*row) for row in self.engine.batch.events]
+        """The events since the last change set was taken."""
+        return [Event(*row) for row in self.engine.change_set.events]
 
     def causes(self) -> list[str]:
-        return [row[1] for row in self.engine.batch.events]
+        return [row[1] for row in self.engine.change_set.events]
 
     def delivered(self) -> list[tuple[Waiter, Job]]:
-        """Who got what since this was last asked."""
+        """The deliveries since the last call."""
         deliveries, self.engine.deliveries = self.engine.deliveries, []
         return deliveries
 
@@ -89,8 +92,8 @@ class Scene:
 
 
 class MasenkoScene(Scene):
-    """Jobs are Masenko's unless they say otherwise, and have one try; workers are connections, to
-    which their leases are bound.
+    """Jobs have the origin Masenko by default, and one attempt; workers are connections, which hold
+    their leases.
     """
 
     def push(self, jid: str = "job-1", queue: str = "default", **fields: Any) -> Job:
@@ -103,40 +106,53 @@ class MasenkoScene(Scene):
         return self.engine.lease(queues or ("default",), holder, MASENKO, self.now)
 
     def disconnect(self, holder: str = "connection-1") -> None:
-        """What a hub does when a client is gone."""
+        """The action of a hub when a client disconnects."""
         self.engine.holders.discard(holder)
         for job in [job for job in self.engine.leased.values() if job.holder == holder]:
-            self.engine.forsake(job, self.now, "the client is gone")
+            self.engine.end_lease_of_closed(job, self.now, "the client is gone")
+
+
+@contextmanager
+def own_clock(scene: Scene, ahead: int) -> Iterator[int]:
+    """The time of a client whose clock is ahead of the server's, for the commands in the block."""
+    caller = scene.engine.caller
+    caller.use_own_clock(scene.now + ahead, scene.now)
+    try:
+        yield scene.now + ahead
+    finally:
+        caller.own_clock = False
 
 
 def ready_jids(engine: Engine, queue: str = "default") -> list[str]:
-    """The jids of a queue's ready jobs, in the order in which they will be handed out."""
+    """The jids of a queue's ready jobs, in lease order."""
     ready = engine.queues[queue].ready
     return [job.jid for job in ready.first(len(ready))]
 
 
-# What the server's turn does with a store, without the loop.
+# The steps of the server's turn with a store, without the loop.
 
 
-def write_turn(batch: Batch, engine: Engine, store: Store) -> None:
+def write_turn(batch: ChangeSet, engine: Engine, store: Store) -> None:
     """Commit a turn as the server does: an empty one is not written."""
     if must_write(batch, store):
-        store.begin(batch, engine)
+        store.prepare(batch, engine)
         store.commit()
+        engine.payload_reader = store.payload_reader
+        release_payloads(store, engine)
 
 
 def commit(engine: Engine, store: Store) -> None:
     """End a turn: everything changed so far becomes durable, or StoreFailing."""
-    write_turn(engine.take_batch(), engine, store)
+    write_turn(engine.take_changes(), engine, store)
 
 
 def commit_or_revert(engine: Engine, store: Store) -> bool:
-    """End a turn; if it cannot be written, put everything back as the store has it."""
-    batch = engine.take_batch()
+    """End a turn; if it cannot be written, restore the state of the store."""
+    batch = engine.take_changes()
     try:
         write_turn(batch, engine, store)
     except StoreFailing as failing:
-        undo(engine, store, [batch, engine.take_batch()], str(failing))
+        undo(engine, store, [batch, engine.take_changes()], str(failing))
         return False
     return True
 
@@ -146,22 +162,23 @@ def undo(engine: Engine, store: Store, batches: list[Any], reason: str) -> None:
         recovered = store.load()
     else:
         parts = [part for b in batches for part in b.parts()]
-        recovered = store.reread({seq for part in parts for seq in part})
+        recovered = store.load_jobs({seq for part in parts for seq in part})
     engine.revert(batches, recovered.jobs.values(), recovered.queues)
-    recovered.put_counters(engine)
-    engine.halted = reason
+    recovered.fill_counters(engine)
+    engine.unavailable = reason
 
 
 def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None = None) -> Engine:
-    """An engine with everything the store holds, as the server makes it at its start."""
-    engine = Engine(Random(1), dead_max=dead_max)
-    recovered = store.load(progress)
-    recovered.put_into(engine)
+    """An engine with the contents of the store, as the server creates it at its start."""
+    engine = Engine(Random(1), protocol_rules(), dead_max=dead_max)
+    recovered = store.load(progress, engine.jobs)
+    recovered.fill(engine)
+    engine.payload_reader = store.payload_reader
     return engine
 
 
 def restarted(scene: Scene, store: Store) -> Scene:
-    """The same at the same moment, after everything was written down and read back."""
+    """The same scene at the same time, after everything was written and read back."""
     commit(scene.engine, store)
     again = type(scene)(recover(store, dead_max=scene.engine.dead_max))
     again.now = scene.now
@@ -169,7 +186,9 @@ def restarted(scene: Scene, store: Store) -> Scene:
 
 
 def refused(scene: Scene, store: Any) -> None:
-    """End a turn that cannot be written, as commit_or_revert, and go on as if it then could."""
+    """End a turn that cannot be written, like commit_or_revert, and continue with a working
+    store.
+    """
     store.fail = "commit"
     assert not commit_or_revert(scene.engine, store)
     store.fail = ""
@@ -177,10 +196,10 @@ def refused(scene: Scene, store: Any) -> None:
 
 
 def durable_state(engine: Engine) -> dict[str, Any]:
-    """All that must be the same after a restart, in a form that compares and prints."""
+    """All state that must be the same after a restart, in a form for comparison and output."""
     return {
-        "jobs": {seq: decode_any(encode(job)) for seq, job in sorted(engine.jobs.items())},
-        "queues": {q.name: q.paused for q in engine.queues.values() if q.known},
+        "jobs": {seq: _whole_row(engine, job) for seq, job in sorted(engine.jobs.items())},
+        "queues": {q.name: q.paused for q in engine.queues.values() if q.registered},
         "next_seq": engine.next_seq,
         "processed": engine.totals.processed,
         "failures": engine.totals.failures,
@@ -188,9 +207,16 @@ def durable_state(engine: Engine) -> dict[str, Any]:
     }
 
 
+def _whole_row(engine: Engine, job: Job) -> list[Any]:
+    """The row of a job with its payload, which may live in the store."""
+    row: list[Any] = decode_any(encode(job))
+    row[PAYLOAD_AT] = engine.payload(job)
+    return row
+
+
 def durable_but_for_seqs(engine: Engine) -> dict[str, Any]:
-    """The same, without the next seq: after a revert it may go on, as a seq that was refused need
-    not be used.
+    """The same, without the next seq: after a revert it may be higher, because a refused seq need
+    not be reused.
     """
     state = durable_state(engine)
     state.pop("next_seq")

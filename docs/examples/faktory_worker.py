@@ -18,7 +18,7 @@ log.setLevel(logging.INFO)
 
 def greet(name: str) -> None:
     if not name:
-        raise ValueError("nobody to greet")  # the job fails, and is tried again later
+        raise ValueError("no name to greet")  # the job fails, and is tried again later
     log.info("Hello, %s!", name)
 
 

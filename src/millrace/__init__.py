@@ -2,16 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .client import Millrace as Millrace
+from . import compiled
 
 __version__ = "0.1.0"
 
+compiled.install()
 
-def __getattr__(name: str) -> object:
-    """Import the SDK on first use: the server does not need it."""
-    if name == "Millrace":
-        from .client import Millrace  # noqa: PLC0415
+if TYPE_CHECKING:
+    from .client import JobHandle as JobHandle
+    from .client import Millrace as Millrace
+    from .client import Task as Task
+    from .client import current_job as current_job
+else:
+    _EXPORTED = frozenset({"JobHandle", "Millrace", "Task", "current_job"})
 
-        return Millrace
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Import the SDK on first use: the server does not need it."""
+        if name in _EXPORTED:
+            from . import client  # noqa: PLC0415
+
+            return getattr(client, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,8 +22,13 @@ page is generated from the same texts.
 | 0 | success; `serve`: stopped by a signal |
 | 1 | the command failed, and printed the reason to standard error |
 | 2 | invalid command line or configuration |
-| 3 | `serve`: a sync to the disk failed, see [durability](../explanation/durability.md#when-a-sync-fails) |
-| 130 | a pipeline command was interrupted with Ctrl-C |
+| 3 | `serve`: a sync to the disk failed, see [durability](../explanation/durability.md#when-a-sync-fails); an action on jobs: some jobs were skipped |
+| 4 | an operator command: the job or queue does not exist |
+| 130 | the command was interrupted with Ctrl-C; completed changes remain |
+
+Operator commands (`queues`, `jobs`, `push`, `retry` and so on) use the server that runs on the data folder `--data`, or the
+server whose web interface has the address `--url`. The output is the same in both cases; `--json` prints the records of the
+[HTTP API](http.md). Commands that change several jobs print their exact number first and ask for confirmation; `--yes` confirms.
 
 `millrace --version` prints the version. `millrace --install-completion` and `--show-completion` set up completion for
 your shell.
@@ -55,16 +60,16 @@ line with `time`, `level` and `message`.
 | SIGHUP | Reload the configuration. The log lists the changed keys and those that require a restart. |
 | SIGKILL | No acknowledged command is lost. |
 
-Only one server can use a data folder. A second one names the process that holds the lock and exits with 1.
+Only one server can use a data folder. A second one reports the process that holds the lock and exits with status 1.
 
 | file in the data folder | contents |
 |---|---|
 | `millrace.db` | the database |
 | `millrace.db-wal`, `millrace.db-shm` | its write-ahead log and index; removed by a graceful stop |
-| `mark` | the number of the last commit, see [durability](../explanation/durability.md#when-bytes-change-by-themselves) |
+| `mark` | the number of the last commit, see [durability](../explanation/durability.md#when-data-on-disk-change) |
 | `lock` | the ID of the server process |
 | `control` | the admin socket, used by `millrace why` and `millrace ship` |
-| `journal-id` | the ID of this folder in the lake, see [exactly once](../explanation/exactly-once.md#whose-event-it-is) |
+| `journal-id` | the ID of this folder in the lake, see [exactly once](../explanation/exactly-once.md#the-identity-of-a-server) |
 | `shipping` | the lock of the shipper |
 | `lake` | the lake, unless `[lake] path` names another folder |
 
@@ -85,8 +90,8 @@ With `--json`, sizes are in bytes, durations in seconds, and a disabled port is 
     "why": """
 With `--json`: `{"jobs": [...], "now": ..., "known": ..., "more": 0}`, with times in microseconds since 1970. A reason has
 a `code` (`halted`, `paused`, `limit`, `unasked`, `queued`, `not due`, `blocked`, `staged`, `leased`, `done`, `dead`) and,
-if they apply, `since`, `until`, `holder`, `protocol`, `count`, `blockers` and `about`. The exit code is 1 if no job has
-this ID, or if no server is running on the folder. See [Find out why a job is not running](../how-to/find-out-why.md).
+if they apply, `since`, `until`, `holder`, `protocol`, `count`, `blockers` and `about`. The exit code is 4 if no job has
+this ID, and 1 if no server is running on the folder. See [Find out why a job is not running](../how-to/find-out-why.md).
 """,
     "check": """
 With `--json`: `{"ok": true, "folder": ..., "server": ..., "format": ..., "turn": ..., "jobs": {"ready": ...}, "queues":
@@ -101,7 +106,7 @@ restore](../how-to/back-up.md).
     "ship": """
 With `--json`: `{"server": ..., "lake": ..., "next_event": ..., "next_shipped": ..., "events": ..., "bytes": ...,
 "seconds": ..., "dropped": ..., "files": ..., "failing": ""}`. `events`, `bytes` and `seconds` describe the pending events:
-their number, their size in the outbox and the age of the oldest. `dropped` and `files` count from the start of the
+their number, their size in the outbox and the age of the oldest. `dropped` and `files` are counted from the start of the
 server. The exit code is 1 if not all events were shipped. See [exactly once](../explanation/exactly-once.md).
 """,
     "faktory": """
@@ -110,6 +115,12 @@ The password comes from the configuration; it has no flag. See [Stop workers](..
     "worker": """
 The exit code is 0 after SIGTERM or SIGINT, and 2 if the application cannot be loaded. See [the Python
 SDK](sdk.md#workers).
+""",
+    "demo": """
+![Recording: the demo starts, prints the address of its pages, and ends with Ctrl-C](../pictures/demo.svg)
+""",
+    "top": """
+![Recording: queues with their depth, rates and failures, updated every second](../pictures/top.svg)
 """,
     "version": """
 <!-- run -->
@@ -142,6 +153,7 @@ def _section(title: str, key: str, command: Any, level: str) -> Iterator[str]:
     words, _, examples = text.partition("\n\nExamples:")
     yield words
     params = [p for p in command.params if p.name not in {"help", "version"} and not is_group]
+    params = [p for p in params if not getattr(p, "hidden", False)]
     if key == "config":
         yield from ("", "| flag | description |", "|---|---|", "| the flags of `serve` | |")
         params = [param for param in params if param.opts[0] == "--json"]
@@ -164,7 +176,8 @@ def _row(param: Any) -> str:
     value = "" if param.is_flag else f" {param.metavar or param.opts[0].strip('-').upper()}"
     default = ""
     if isinstance(param.show_default, str):
-        default = f" Default: `{param.show_default}`." if param.show_default else ""
+        path, _, condition = param.show_default.partition(" ")
+        default = f" Default: `{path}`{' ' * bool(condition)}{condition}." if path else ""
     elif "--concurrency" in param.opts:
         default = " Default: the number of processors, at least 2."
     elif param.default not in (None, "") and not param.is_flag:

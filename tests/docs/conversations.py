@@ -1,12 +1,12 @@
-"""Conversations in the documentation, held with a real server.
+"""Runs the conversations in the documentation against a real server.
 
     C: FETCH default
     S: $-1
     S: (closed)
 
-`C2:` and `S2:` are a second connection. A conversation that does not begin with the greeting begins
-after a HELLO. What differs each time (moments, salts, lengths, the process's numbers) is compared
-by its form; a length that the page shows must be that of the line below it.
+`C2:` and `S2:` are a second connection. A conversation without a greeting starts after a HELLO.
+Values that differ in each run (times, salts, lengths, process ids) are compared by their form; a
+length on the page must match the line below it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from raw_faktory import HOST
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 CLOSED = "(closed)"
 
 _TURN = re.compile(r"^([CS])(\d*): ?(.*)$")
@@ -47,7 +47,7 @@ class Wire:
 
     def __init__(self, port: int, newline: bytes) -> None:
         self._newline = newline
-        self._socket = socket.create_connection((HOST, port), PATIENCE)
+        self._socket = socket.create_connection((HOST, port), TIMEOUT)
         self._stream = self._socket.makefile("rb")
         self._bulk: int | None = None
 
@@ -68,7 +68,7 @@ class Wire:
         self._socket.sendall(text.encode() + self._newline)
 
     def rest(self) -> bytes:
-        """What has come that nobody read."""
+        """Received data that was not read."""
         self._socket.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             return self._stream.read1() or b""
@@ -96,13 +96,13 @@ def hold(
     greeted: bool = True,
     newline: bytes = b"\r\n",
 ) -> None:
-    """Say what the client says, and expect what the server says. Not every protocol has a
-    greeting.
-    """
+    """Send the client's lines, and compare the server's lines. Some protocols have no greeting."""
     turns = parse(lines)
     check_lengths(turns)
     wires: dict[str, Wire] = {}
-    challenges: dict[str, tuple[str, str]] = {}  # as the page shows it, as the server said it
+    challenges: dict[
+        str, tuple[str, str]
+    ] = {}  # the challenge on the page, and the server's challenge
     with contextlib.ExitStack() as stack:
         for turn in turns:
             wire = wires.get(turn.connection)
@@ -114,21 +114,23 @@ def hold(
             if turn.speaker == "C":
                 wire.write(_prove(turn.text, password, *challenges.get(turn.connection, ("", ""))))
                 continue
-            said = wire.read()
-            assert form(said) == form(turn.text), f"expected {turn.text}\nthe server says {said}"
-            if said.startswith("+HI "):
-                challenges[turn.connection] = (turn.text, said)
+            actual = wire.read()
+            assert form(actual) == form(turn.text), (
+                f"expected {turn.text}\nthe server sent {actual}"
+            )
+            if actual.startswith("+HI "):
+                challenges[turn.connection] = (turn.text, actual)
         for wire in wires.values():
-            assert wire.rest() == b"", "the server says more than the page"
+            assert wire.rest() == b"", "the server sent more than the page shows"
 
 
 def check_lengths(turns: list[Turn]) -> None:
-    """A bulk string's length, as shown, is that of the line shown below it."""
+    """The shown length of a bulk string must match the line below it."""
     shown = [turn.text for turn in turns if turn.speaker == "S"]
     for length, body in pairwise(shown):
         if re.fullmatch(r"\$\d+", length):
             right = f"${len(body.encode())}"
-            assert length == right, f"the page says {length}, but it is {right}: {body}"
+            assert length == right, f"the page has {length}, but it is {right}: {body}"
 
 
 def form(text: str) -> str:
@@ -155,10 +157,10 @@ def _begin(wire: Wire, first: Turn) -> None:
         assert wire.read() == "+OK"
 
 
-def _prove(text: str, password: str, shown: str, said: str) -> str:
-    """With the hash for the salt that was given, if the page has the one for the salt it shows."""
+def _prove(text: str, password: str, shown: str, actual: str) -> str:
+    """Replaces the hash for the shown salt by the hash for the server's salt."""
     match = _PWDHASH.search(text)
     if match is None:
         return text
     assert match.group() == proof(password, shown), "the hash on the page is wrong"
-    return _PWDHASH.sub(proof(password, said), text)
+    return _PWDHASH.sub(proof(password, actual), text)

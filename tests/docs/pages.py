@@ -1,19 +1,21 @@
-"""The documentation as the tests see it: pages, their fenced blocks, their links and headings.
+"""The documentation for the tests: pages, their fenced blocks, their links and headings.
 
-A directive is an HTML comment directly above a block. It says what the tests do with the block:
+A directive is an HTML comment directly above a block. It selects the action of the tests:
 
-    <!-- run -->                 run it, in the order of the page; what it prints must be what it shows
-    <!-- run: soon -->           the same, but it may take a moment until it prints that
-    <!-- run: background -->     the same, but the page goes on meanwhile
+    <!-- run -->                 run it, in page order, and compare the output with the block
+    <!-- run: soon -->           the same, but the output may appear later
+    <!-- run: background -->     the same, but the page continues immediately
     <!-- run: background, ends -->  ... and it ends by itself before the page does
-    <!-- server -->              a command that starts a server, which then runs until the page ends
-    <!-- server: NAME=VALUE -->  above a conversation: settings of the server it is held with
+    <!-- run: install -->        only `make tutorial` runs it: it installs Millrace
+    <!-- run: long -->           only `make tutorial` runs it: it exceeds the time of a test
+    <!-- server -->              a command that starts a server, which runs until the page ends
+    <!-- server: NAME=VALUE -->  above a conversation: settings of its server
     <!-- file: NAME -->          write it to a file of that name
-    <!-- output -->              what the python block above prints
-    <!-- not run: WHY -->        leave it alone
+    <!-- output -->              the output of the python block above
+    <!-- not run: WHY -->        skip it
 
-Blocks of the languages `faktory`, `workq` and so on are conversations, those of `redis` transcripts of redis-cli. They
-need no directive.
+Blocks of the languages `faktory`, `workq` and so on are conversations, and blocks of `redis` are
+transcripts of redis-cli. They need no directive.
 """
 
 import re
@@ -42,7 +44,7 @@ class Block:
     language: str
     text: str
     directive: str  # empty if there is none
-    value: str  # what follows the directive's colon
+    value: str  # the text after the directive's colon
 
     @property
     def where(self) -> str:
@@ -95,13 +97,13 @@ def prose(page: Path) -> list[str]:
 
 
 def links(page: Path) -> list[str]:
-    """Where the page points to, except to the web."""
+    """The targets of the page's links, except web addresses."""
     text = re.sub(r"`[^`\n]*`", "", "\n".join(prose(page)))
     return [link for link in _LINK.findall(text) if "://" not in link]
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings of a page as GitHub makes anchors of them."""
+    """The anchors of a page's headings, as GitHub generates them."""
     found: set[str] = set()
     for line in prose(page):
         if match := _HEADING.match(line):

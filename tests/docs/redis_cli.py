@@ -1,13 +1,13 @@
-"""What redis-cli prints on a page, compared with what it prints.
+"""Compares the redis-cli transcripts of a page with the real output.
 
-    > QLESS.GET 0 nobody
+    > QLESS.GET 0 missing
     (nil)
     > QLESS.PUT 1 emails job-1 Mail '{"to":"ada"}' 1352375209 0
     job-1
 
-It is run with --raw, so that JSON can be read: text and numbers stand as they are, an error as its
-message, the items of a list each on a line. What it prints as nothing is `(nil)` here, and a line
-that ends in `...` goes on as it likes. All commands of a block are said on one connection.
+redis-cli runs with --raw, so that JSON is readable: text and numbers are unchanged, an error is its
+message, and the items of a list are on separate lines. An empty output is `(nil)` here, and a line
+that ends in `...` matches any continuation. All commands of a block use one connection.
 """
 
 import subprocess
@@ -15,29 +15,29 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 PROGRAM = "redis-cli"
-PATIENCE = 20.0
+TIMEOUT = 20.0
 NOTHING = "(nil)"
 PROMPT = "> "
 REST = "..."
 
 
 def commands(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
-    """What is said, and what is shown below it."""
+    """The commands, each with the lines below it."""
     found: list[tuple[str, list[str]]] = []
     for line in lines:
         if line.startswith(PROMPT):
             found.append((line.removeprefix(PROMPT), []))
         else:
-            assert found, f"nothing was said before {line!r}"
+            assert found, f"no command before {line!r}"
             found[-1][1].append(line)
     return found
 
 
-def say(said: list[str], port: int) -> list[list[str]]:
-    """What is printed for each command."""
-    marks = [f"--- {number} ---" for number in range(len(said) + 1)]
+def run_commands(actual: list[str], port: int) -> list[list[str]]:
+    """The output of each command."""
+    marks = [f"--- {number} ---" for number in range(len(actual) + 1)]
     lines = [f'echo "{marks[0]}"']
-    for command, mark in zip(said, marks[1:], strict=True):
+    for command, mark in zip(actual, marks[1:], strict=True):
         lines += [command, f'echo "{mark}"']
     printed = run(lines, port)
     places = [printed.index(mark) for mark in marks if mark in printed]
@@ -47,25 +47,27 @@ def say(said: list[str], port: int) -> list[list[str]]:
 
 
 def run(lines: list[str], port: int) -> list[str]:
-    """All that is printed, but for empty lines: one follows every error."""
+    """The output without empty lines: one follows every error."""
     ran = subprocess.run(
         [PROGRAM, "-p", str(port), "--raw"],
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert ran.returncode == 0, ran.stderr
     return [line for line in ran.stdout.splitlines() if line]
 
 
-def hold(lines: Iterable[str], port: int, *, strange: bool = False) -> None:
-    """Say what is said, and expect what is shown. A stranger, who has to say AUTH first, is not even
-    told where one reply ends; then each should be one line.
+def hold(lines: Iterable[str], port: int, *, unauthenticated: bool = False) -> None:
+    """Run the commands, and compare the output. Before AUTH, replies cannot be separated; then each
+    must be one line.
     """
     turns = commands(lines)
-    said = [command for command, _ in turns]
-    replies = [[line] for line in run(said, port)] if strange else say(said, port)
+    actual = [command for command, _ in turns]
+    replies = (
+        [[line] for line in run(actual, port)] if unauthenticated else run_commands(actual, port)
+    )
     for (command, shown), printed in zip(turns, replies, strict=True):
         assert is_shown(printed, shown), f"{command}\nshould print {shown}\nprints {printed}"
 

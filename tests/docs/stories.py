@@ -1,7 +1,8 @@
-"""A page's commands and programs, run in their order as a reader would, in a folder of their own.
+"""Runs the commands and programs of a page in order, as a reader would, in a separate folder.
 
-The folder looks like a clone: it has `.venv` and `docs`. Where the page names a protocol's usual port,
-as 7419, a free one is used. A page that starts no server finds one running, started as `make run` does.
+The folder is similar to a clone: it has `.venv` and `docs`. A free port replaces each default port
+of a protocol, such as 7419. A page without a server command uses a running server, started like
+`make run`.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from millrace.config import keys
 from server_process import _die_with_parent
 
 VENV = Path(sys.executable).parents[1]
-PATIENCE = 40.0
+TIMEOUT = 40.0
 CONVERSATIONS = {"faktory", "workq", "masenko"}
 PORTS = [key for key in keys().values() if key.name == "port"]
 READY = (
@@ -38,7 +39,10 @@ READY = (
 )
 
 _VARYING = (
-    (re.compile(r"\b[0-9a-f]{32}\b"), "<jid>"),
+    (re.compile(r"\b(?:[0-9a-f]{32}|[0-9a-f]{24})\b"), "<jid>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\b"), "<moment>"),
+    (re.compile(r"\bWorker [0-9a-f]{12}\b"), "Worker <wid>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d to \d{4}-\d\d-\d\d, \d+\.\d MiB"), "<days>, <size>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<clock>"),
     (re.compile(r"\bin \d+\.\d+ ?s\b"), "in <seconds>"),
     (re.compile(r'"pid": \d+'), '"pid": <number>'),
@@ -51,7 +55,7 @@ class Command(NamedTuple):
 
 
 def commands(block: Block) -> list[Command]:
-    """`$ ` begins a command, `> ` continues it, the rest is what it prints."""
+    """`$ ` starts a command, `> ` continues it, all other lines are its output."""
     found: list[Command] = []
     for line in block.lines:
         if line.startswith("$ "):
@@ -80,7 +84,7 @@ def make_run() -> str:
 
 
 class Terminal:
-    """A command that runs on while the page does, and what it has said so far."""
+    """A background command of a page, and its output so far."""
 
     def __init__(self, command: str, folder: Path, env: dict[str, str]) -> None:
         self.lines: list[str] = []
@@ -101,21 +105,21 @@ class Terminal:
 
     def _read(self) -> None:
         rest = b""
-        with contextlib.suppress(OSError):  # what a screen says when its program is gone
+        with contextlib.suppress(OSError):  # the error of a terminal whose program has ended
             while chunk := os.read(self._screen, 65536):
                 *whole, rest = (rest + chunk).split(b"\n")
                 self.lines += [line.decode(errors="replace").rstrip("\r") for line in whole]
 
     def expect(self, lines: list[str]) -> None:
-        """Wait until it has said these, in this order; other lines may stand between them."""
+        """Wait until the output contains these lines in order; other lines may be between them."""
         wanted = [form(line) for line in lines]
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not in_order(wanted, [form(line) for line in self.lines]):
-            assert time.monotonic() < deadline, f"expected {wanted}\nit says {self.lines}"
+            assert time.monotonic() < deadline, f"expected {wanted}\nthe output is {self.lines}"
             time.sleep(0.02)
 
     def wait(self) -> None:
-        self._process.wait(PATIENCE)
+        self._process.wait(TIMEOUT)
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -125,28 +129,35 @@ class Terminal:
         os.close(self._screen)
 
 
-def in_order(wanted: list[str], said: list[str]) -> bool:
-    rest = iter(said)
+def in_order(wanted: list[str], actual: list[str]) -> bool:
+    rest = iter(actual)
     return all(line in rest for line in wanted)
 
 
 class Story:
+    #: Values of `run` that are skipped.
+    skipped = frozenset({"install", "long"})
+
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         self._folder = folder
         self._stack = stack
         self._ports = {str(key.default): str(_free_port()) for key in PORTS}
         self._background: list[tuple[Block, Terminal, list[str]]] = []
-        (folder / ".venv").symlink_to(VENV)
-        (folder / "docs").symlink_to(ROOT / "docs")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("MILLRACE_", "FAKTORY_"))}
         self._env = kept | {
-            "PATH": f"{VENV / 'bin'}:{_with_nc(folder)}:{os.environ['PATH']}",
+            "PATH": self._path(folder),
             **{key.variable: self._ports[str(key.default)] for key in PORTS},
-            "FAKTORY_URL": f"tcp://localhost:{self._ports['7419']}",
+            "FAKTORY_URL": f"tcp://127.0.0.1:{self._ports['7419']}",
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "80",
         }
+
+    def _path(self, folder: Path) -> str:
+        """Prepare the folder, and return the value of PATH for its commands."""
+        (folder / ".venv").symlink_to(VENV)
+        (folder / "docs").symlink_to(ROOT / "docs")
+        return f"{VENV / 'bin'}:{_with_nc(folder)}:{os.environ['PATH']}"
 
     def tell(self, blocks: list[Block]) -> None:
         blocks = [block for block in blocks if block.language not in CONVERSATIONS]
@@ -161,7 +172,7 @@ class Story:
             elif block.directive == "run" and block.language == "python":
                 shown = following.lines if following and following.directive == "output" else []
                 self._run_python(block, shown)
-            elif block.directive == "run":
+            elif block.directive == "run" and block.value not in self.skipped:
                 self._run_console(block)
         for block, terminal, prints in self._background:
             terminal.expect(prints)
@@ -183,15 +194,16 @@ class Story:
         for command in commands(block):
             if block.value.startswith("background"):
                 terminal = self._start(command.text, [])
-                self._background.append((block, terminal, command.prints))
+                prints = [self._here(line) for line in command.prints]
+                self._background.append((block, terminal, prints))
             elif block.value == "soon":
                 self._compare_soon(block, command)
             else:
                 self._compare(block, command.text, command.prints)
 
     def _compare_soon(self, block: Block, command: Command) -> None:
-        """What it shows may take a moment to come true."""
-        deadline = time.monotonic() + PATIENCE
+        """The expected output may appear later."""
+        deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 self._compare(block, command.text, command.prints)
@@ -211,11 +223,11 @@ class Story:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         expected = [form(self._here(line)) for line in prints]
-        said = [form(line) for line in ran.stdout.splitlines()]
-        assert said == expected, f"{block.where}: {command}\nprints\n{ran.stdout}"
+        actual = [form(line) for line in ran.stdout.splitlines()]
+        assert actual == expected, f"{block.where}: {command}\nprints\n{ran.stdout}"
 
     def _here(self, text: str) -> str:
         return re.sub(rf"\b({'|'.join(self._ports)})\b", lambda port: self._ports[port[0]], text)
@@ -244,7 +256,7 @@ shutil.copyfileobj(wire.makefile("rb", 0), sys.stdout.buffer)
 
 
 def _with_nc(folder: Path) -> Path:
-    """A folder with something like `nc`, for machines that have none."""
+    """A folder with a replacement of `nc`, for machines without it."""
     tools = folder / "tools"
     tools.mkdir()
     (tools / "nc.py").write_text(_NC, "utf-8")

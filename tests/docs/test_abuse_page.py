@@ -1,4 +1,4 @@
-"""Every row of the page on abuse names a test that is there, and every scenario has its row."""
+"""Every row of the page on abuse names an existing test, and every scenario has a row."""
 
 import re
 
@@ -8,12 +8,12 @@ from test_guarantees import PROOF, names_in
 
 PAGE = (ROOT / "docs" / "explanation" / "abuse.md").read_text("utf-8")
 ROWS = [line for line in PAGE.splitlines() if "`tests/" in line]
-#: Scenarios stand in parentheses behind the test that plays them.
+#: The scenarios are in parentheses after their test.
 PLAYED = re.compile(r"`tests/abuse/test_abuse.py` \(([a-z_, ]+)\)")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:40])
-def test_a_row_names_tests_that_are_there(row: str) -> None:
+def test_a_row_names_existing_tests(row: str) -> None:
     for path, name in PROOF.findall(row):
         assert (ROOT / path).exists(), path
         assert not name or name in names_in(path), f"{path} has no {name}"

@@ -1,4 +1,4 @@
-"""What the documentation shows is what happens: every example is run, every link leads somewhere."""
+"""The documentation matches the behaviour: every example is run, every link has a target."""
 
 import ast
 import re
@@ -13,15 +13,15 @@ import redis_cli
 import stories
 from pages import PAGES, ROOT, RUNNABLE, Block, anchors, blocks, blocks_in, links
 
-from millrace.protocols.faktory import FaktoryConnection
-from millrace.protocols.qless import QlessConnection
+from millrace.protocols.faktory.connection import COMMANDS as FAKTORY_COMMANDS
+from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.script_catalog import SPEC_COMMANDS
-from millrace.protocols.workq import WorkqConnection
+from millrace.protocols.workq.connection import COMMANDS as WORKQ_COMMANDS
 from server_process import ServerProcess, running_server
 
 DOCS = ROOT / "docs"
 MILLRACE = Path(sys.executable).with_name("millrace")
-#: Pages whose examples have tests of their own: tests/server/test_config.py.
+#: Pages with separate tests of their examples: tests/server/test_config.py.
 ELSEWHERE = {DOCS / "reference" / "configuration.md"}
 STORY = {"run", "server", "file"}
 
@@ -63,9 +63,9 @@ def test_a_transcript_of_redis_cli(block: Block, tmp_path: Path) -> None:
     if shutil.which(redis_cli.PROGRAM) is None:
         pytest.skip("no redis-cli here; install the Debian package redis-tools")
     settings = dict([block.value.split("=", 1)]) if block.directive == "server" else {}
-    strange = "MILLRACE_QLESS_PASSWORD" in settings
+    unauthenticated = "MILLRACE_QLESS_PASSWORD" in settings
     with running_server(tmp_path / "data", **settings) as server:
-        redis_cli.hold(block.lines, server.ports["qless"], strange=strange)
+        redis_cli.hold(block.lines, server.ports["qless"], unauthenticated=unauthenticated)
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_a_transcript_of_redis_cli(block: Block, tmp_path: Path) -> None:
         ["> PING", "PONG", "PONG"],
         ["> PING"],
         ["> PING", "(nil)"],
-        ["> QLESS.GET 0 nobody", "{}"],
+        ["> QLESS.GET 0 missing", "{}"],
         ["> QLESS.GETCONFIG 0 heartbeat", "6"],
         ["> QLESS.GETCONFIG 0", '{"application":"other...'],
         ["PONG"],
     ],
 )
-def test_a_wrong_transcript_is_found_out(server: ServerProcess, lines: list[str]) -> None:
+def test_a_wrong_transcript_fails(server: ServerProcess, lines: list[str]) -> None:
     if shutil.which(redis_cli.PROGRAM) is None:
         pytest.skip("no redis-cli here; install the Debian package redis-tools")
     with pytest.raises(AssertionError):
@@ -89,12 +89,12 @@ def test_a_wrong_transcript_is_found_out(server: ServerProcess, lines: list[str]
 
 
 def test_the_qless_page_has_a_transcript_for_every_command() -> None:
-    said = {
+    actual = {
         command.partition(" ")[0].removeprefix("QLESS.").lower()
         for block in REDIS_TRANSCRIPTS
         for command, _ in redis_cli.commands(block.lines)
     }
-    assert said >= SPEC_COMMANDS
+    assert actual >= SPEC_COMMANDS
 
 
 def test_the_qless_page_names_every_command_of_redis_that_is_served() -> None:
@@ -105,51 +105,51 @@ def test_the_qless_page_names_every_command_of_redis_that_is_served() -> None:
 
 
 def test_the_workq_page_has_a_conversation_for_every_command() -> None:
-    said = {
+    actual = {
         turn.text.partition(" ")[0].encode()
         for block in WORKQ_CONVERSATIONS
         for turn in conversations.parse(block.lines)
         if turn.speaker == "C"
     }
-    assert set(WorkqConnection._commands) <= said
+    assert set(WORKQ_COMMANDS) <= actual
 
 
 def test_the_protocols_page_has_a_conversation_for_every_command() -> None:
     page = DOCS / "reference" / "faktory.md"
-    said = [
+    actual = [
         turn.text.partition(" ")[0].encode()
         for block in blocks(page)
         if block.language == "faktory"
         for turn in conversations.parse(block.lines)
         if turn.speaker == "C"
     ]
-    assert set(FaktoryConnection._commands) | {b"HELLO"} <= set(said)
+    assert set(FAKTORY_COMMANDS) | {b"HELLO"} <= set(actual)
 
 
 @pytest.mark.parametrize(
-    ("lines", "complaint"),
+    ("lines", "message"),
     [
         (["C: FLUSH", "S: +DONE"], r"\+OK"),
         (["C: FLUSH", "S: +OK", "S: (closed)"], "timed out"),
         (["C: END", "S: +OK", "S: +OK"], r"\(closed\)"),
         (["C: BOGUS", "S: -ERR unknown command BOGU"], "unknown command BOGUS"),
-        (["C: PUSHB []", "S: $3", "S: {}"], r"says \$3, but it is \$2"),
+        (["C: PUSHB []", "S: $3", "S: {}"], r"has \$3, but it is \$2"),
         (["C: PUSHB []", "S: $2", "S: []"], "{}"),
         (["C: FLUSH", "S: +OK", "?"], "not a line of a conversation"),
         (["S: +HI {}"], "HI"),
     ],
 )
-def test_a_wrong_conversation_is_found_out(
-    server: ServerProcess, lines: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch
+def test_a_wrong_conversation_fails(
+    server: ServerProcess, lines: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversations, "PATIENCE", 0.5)
-    with pytest.raises((AssertionError, TimeoutError), match=complaint):
+    monkeypatch.setattr(conversations, "TIMEOUT", 0.5)
+    with pytest.raises((AssertionError, TimeoutError), match=message):
         conversations.hold(lines, server.port)
 
 
-def test_words_that_the_page_does_not_have_are_found_out(server: ServerProcess) -> None:
+def test_output_that_the_page_does_not_show_fails(server: ServerProcess) -> None:
     greeting_unread = ["C2: FLUSH", "S2: +OK", "C: INFO", "S: $2", "S: {}"]
-    with pytest.raises(AssertionError, match="the server says"):
+    with pytest.raises(AssertionError, match="the server sent"):
         conversations.hold(greeting_unread, server.port)
 
 
@@ -158,8 +158,8 @@ def test_words_that_the_page_does_not_have_are_found_out(server: ServerProcess) 
 
 @pytest.mark.parametrize("page", TALES, ids=where)
 def test_the_commands_and_programs_of(page: Path, tmp_path: Path) -> None:
-    said = {word for block in blocks(page) for word in block.text.split()}
-    missing = [tool for tool in ("curl", "jq") if tool in said and shutil.which(tool) is None]
+    actual = {word for block in blocks(page) for word in block.text.split()}
+    missing = [tool for tool in ("curl", "jq") if tool in actual and shutil.which(tool) is None]
     if missing:
         pytest.skip(f"install the Debian packages {' '.join(missing)}")
     with stories.story(tmp_path) as story:
@@ -167,7 +167,7 @@ def test_the_commands_and_programs_of(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE], ids=where)
-def test_nothing_that_can_be_run_is_left_out_by_mistake(page: Path) -> None:
+def test_every_block_that_can_run_is_run_or_has_a_reason(page: Path) -> None:
     for block in blocks(page):
         if block.language in RUNNABLE:
             assert block.directive in STORY | {"not run"}, f"{block.where}: to be run, or not?"
@@ -187,15 +187,13 @@ def test_nothing_that_can_be_run_is_left_out_by_mistake(page: Path) -> None:
         "<!-- server -->\n```console\n$ make run\nready to go\n```\n",
     ],
 )
-def test_a_wrong_story_is_found_out(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stories, "PATIENCE", 2.0)
+def test_a_wrong_page_fails(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "TIMEOUT", 2.0)
     with pytest.raises(AssertionError), stories.story(tmp_path) as story:
         story.tell(blocks_in(text, ROOT / "README.md"))
 
 
-def test_the_readme_names_the_two_commands_and_they_are_there() -> None:
+def test_the_two_commands_of_the_readme_exist() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for target in ("run", "test"):
@@ -217,11 +215,11 @@ def dead_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=where)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     assert dead_links(page) == []
 
 
-def test_a_dead_link_is_found_out(tmp_path: Path) -> None:
+def test_a_dead_link_fails(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
         "# One: `two`\n[a](page.md) [b](#one-two) [c](other.md) [d](page.md#three)\n"
@@ -246,7 +244,7 @@ def test_the_reference_of_the_command_line_is_generated_from_the_commands() -> N
     assert page == cli_page.page(), cli_page.__doc__
 
 
-# The protocol's own words
+# The errors of the protocol
 
 
 def error_texts() -> set[str]:
@@ -257,7 +255,7 @@ def error_texts() -> set[str]:
         for node in ast.walk(ast.parse(source.read_text("utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            if node.func.id in {"ClientError", "error"} and node.args:
+            if node.func.id in {"ClientError", "error_reply"} and node.args:
                 found |= _fixed_parts(node.args[0])
     return found
 

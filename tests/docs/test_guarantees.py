@@ -1,4 +1,4 @@
-"""Every guarantee names a test, and every test it names is there."""
+"""Every guarantee names a test, and every named test exists."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ def test_there_are_guarantees() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:60])
-def test_a_guarantee_is_proved_by_tests_that_are_there(row: tuple[str, ...]) -> None:
+def test_a_guarantee_names_existing_tests(row: tuple[str, ...]) -> None:
     guarantee, proofs = row
     assert guarantee.endswith("."), "a guarantee is a sentence"
     found = PROOF.findall(proofs)

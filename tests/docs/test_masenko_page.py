@@ -1,4 +1,4 @@
-"""docs/reference/masenko.md: its conversations are held, and its lists are whole."""
+"""docs/reference/masenko.md: its conversations are run, and its lists are complete."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ import conversations
 import pytest
 from pages import PAGES, ROOT, Block, blocks
 
-from millrace.protocols.masenko import MasenkoConnection
+from millrace.protocols.masenko.connection import COMMANDS
 from server_process import running_server
 
 PAGE = ROOT / "docs" / "reference" / "masenko.md"
@@ -22,18 +22,18 @@ def test_a_conversation(block: Block, tmp_path: Path) -> None:
         conversations.hold(block.lines, server.ports["masenko"], greeted=False, newline=b"\n")
 
 
-def test_a_wrong_conversation_is_found_out(tmp_path: Path) -> None:
+def test_a_wrong_conversation_fails(tmp_path: Path) -> None:
     lines = ["C: PING", "S: PONG"]
     with running_server(tmp_path / "data") as server:
         port = server.ports["masenko"]
-        with pytest.raises(AssertionError, match=r"the server says PONG \{\}"):
+        with pytest.raises(AssertionError, match=r"the server sent PONG \{\}"):
             conversations.hold(lines, port, greeted=False, newline=b"\n")
 
 
 def test_the_page_has_a_conversation_for_every_command() -> None:
     turns = [turn for block in BLOCKS for turn in conversations.parse(block.lines)]
-    said = {turn.text.partition(" ")[0].encode() for turn in turns if turn.speaker == "C"}
-    assert set(MasenkoConnection._commands) | {b"DONE"} <= said
+    actual = {turn.text.partition(" ")[0].encode() for turn in turns if turn.speaker == "C"}
+    assert set(COMMANDS) | {b"DONE"} <= actual
 
 
 def error_texts() -> set[str]:
@@ -48,7 +48,7 @@ def error_texts() -> set[str]:
                 if isinstance(node.func, ast.Attribute)
                 else getattr(node.func, "id", "")
             )
-            if name in {"ClientError", "error", "_fail", "_give_up"} and node.args:
+            if name in {"ClientError", "error_reply", "_fail", "_give_up"} and node.args:
                 found |= _fixed_parts(node.args[0])
     return found
 
