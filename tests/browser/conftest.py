@@ -52,6 +52,19 @@ def own_world(tmp_path: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
+#: Marks a page whose scripts have run.
+MARK_LOADED = (
+    "addEventListener('load', () => { document.documentElement.dataset.loaded = 'yes'; });"
+)
+
+
+def wait_for_scripts(page: Page) -> None:
+    """Delay every action until the scripts of the page have run. A click that follows a link reaches
+    the new page earlier, and the page then behaves as without scripts.
+    """
+    page.add_locator_handler(page.locator("html:not([data-loaded])"), lambda: None)
+
+
 class Watched:
     """Console messages and errors of the pages of a context."""
 
@@ -59,6 +72,8 @@ class Watched:
         self.complaints: list[str] = []
         context.on("console", self._on_console)
         context.on("weberror", lambda error: self.complaints.append(f"error: {error.error}"))
+        context.on("page", wait_for_scripts)
+        context.add_init_script(MARK_LOADED)
         context.add_init_script(
             "addEventListener('securitypolicyviolation', (event) =>"
             " console.error('CSP', event.violatedDirective, event.blockedURI, event.sourceFile));"

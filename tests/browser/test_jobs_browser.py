@@ -5,7 +5,7 @@ import signal
 
 import pytest
 from demo import XSS, XSS_QUEUE, World
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 
 @pytest.fixture
@@ -151,6 +151,24 @@ def test_without_scripts_the_server_requests_confirmation(browser, own_world: Wo
     assert "deleted" in notice(page)
     assert "No retrying jobs" in page.locator("main").inner_text()
     context.close()
+
+
+def test_a_selection_made_before_the_scripts_run_counts(own: Page, own_world: World) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    own.route("**/static/base.js", hold, times=1)
+    with own.expect_request("**/static/base.js"):
+        own.goto(f"{own_world.url}/morgue", wait_until="commit")
+    own.wait_for_function("document.querySelectorAll('tbody tr').length === 4")
+    own.evaluate("document.querySelector('[data-all]').click()")
+    held[0].continue_()
+    own.wait_for_load_state()
+    assert own.locator("tbody input[name=job]:checked").count() == 4
+    own.get_by_role("button", name="Retry").click()
+    expect(own.locator(".notice")).to_have_text("4 jobs were made ready.")
 
 
 def test_move_priority_and_tags_of_selected(own: Page, own_world: World) -> None:

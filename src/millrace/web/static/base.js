@@ -71,12 +71,16 @@ document.addEventListener("submit", (event) => {
 
 // Select all boxes of a table: <input type="checkbox" data-all>
 
+const boxesOf = (all) => [...all.closest("form, table").querySelectorAll("tbody input[type=checkbox]")];
 document.addEventListener("change", (event) => {
   if (!event.target.matches("[data-all]")) return;
-  for (const box of event.target.closest("form, table").querySelectorAll("tbody input[type=checkbox]")) {
-    box.checked = event.target.checked;
-  }
+  for (const box of boxesOf(event.target)) box.checked = event.target.checked;
 });
+// A user can click before this script runs. Keep a selection that the browser restored.
+for (const all of document.querySelectorAll("[data-all]:checked")) {
+  const boxes = boxesOf(all);
+  if (!boxes.some((box) => box.checked)) for (const box of boxes) box.checked = true;
+}
 
 // Live numbers: one stream while the page is visible; scripts listen to the event "overview" of the document.
 // Elements with an id and `data-refresh` are fetched again at that interval in seconds, unless the user is editing
