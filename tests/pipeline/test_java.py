@@ -177,6 +177,29 @@ def test_a_truncated_script_is_written_again(tmp_path, environ):
     assert script.read_text() == whole
 
 
+def test_a_script_can_be_run_as_soon_as_it_exists(tmp_path, environ, monkeypatch):
+    environ["JAVA_HOME"] = str(fake(tmp_path / "java"))
+    replace, ran = Path.replace, []
+
+    def replace_and_run(aside: Path, script: Path) -> None:
+        replace(aside, script)
+        ran.append(subprocess.run([script, FLAG, "x"], capture_output=True, text=True).stdout)
+
+    monkeypatch.setattr(Path, "replace", replace_and_run)
+    java.ensure(environ)
+    assert ran == ["x|"]
+
+
+def test_a_failed_write_leaves_no_part_of_the_script(tmp_path, environ):
+    environ["JAVA_HOME"] = str(fake(tmp_path / "java"))
+    code = f"from millrace.pipeline import java; java.ensure({environ!r})"
+    limited = ["/bin/sh", "-c", f'ulimit -f 0; exec {sys.executable} -c "$0"', code]
+    ran = subprocess.run(limited, capture_output=True, text=True)
+    assert "cannot write the script" in ran.stderr
+    (home,) = (tmp_path / "home/.cache/millrace").iterdir()
+    assert list((home / "bin").iterdir()) == []
+
+
 def test_concurrent_writers_leave_one_complete_script(tmp_path, environ):
     environ["JAVA_HOME"] = str(fake(tmp_path / "java"))
 

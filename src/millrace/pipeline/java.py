@@ -8,6 +8,7 @@ is no such script, and a JDK with the module is required. Java 25 before 25.0.3 
 garbage collector corrupts Parquet files (JDK-8377811).
 """
 
+import errno
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from hashlib import blake2s
 from importlib import util
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 from .errors import NoJava
 
@@ -165,17 +167,23 @@ def _home(binary: Path, version: tuple[int, int, int], environ: Mapping[str, str
 
 
 def _write(script: Path, text: str) -> None:
+    """Write an executable file atomically.
+
+    The kernel refuses to run a file that any process has open for writing. If this process opened
+    it, a process that another thread forks meanwhile would have it open, too. So a shell writes it.
+    """
     script.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
-        aside = Path(file.name)
-        try:
-            file.write(text)
-            file.flush()
-            aside.chmod(0o755)
-            aside.replace(script)
-        except OSError:
-            aside.unlink()
-            raise
+    aside = script.with_name(f"{script.name}-{uuid4().hex}")
+    try:
+        command = ["/bin/sh", "-c", 'printf %s "$1" > "$0"', str(aside), text]
+        shell = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if shell.returncode:
+            reason = shell.stderr.strip() or f"the shell ended with {shell.returncode}"
+            raise OSError(errno.EIO, reason)
+        aside.chmod(0o755)
+        aside.replace(script)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
