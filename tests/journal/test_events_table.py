@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
 import event_tables
 from event_tables import event_run
@@ -73,6 +73,31 @@ def test_events_are_read_unchanged(tmp_path: Path) -> None:
         .execute(f"SELECT {', '.join(schema.NAMES)} FROM events ORDER BY event_id")
     )
     assert found.to_pylist() == shipped.to_pylist()
+
+
+def older_lake(lake: Path | str, folder: Path) -> None:
+    """Ship events 1 to 30 to a lake, as a version without the newest column did."""
+    EventsTable(folder).append(SERVER, events(1, 30))
+    rows = DeltaTable(folder / "events").to_pyarrow_table().drop_columns([schema.NAMES[-1]])
+    transaction = CommitProperties(app_transactions=[Transaction(SERVER, 30)])
+    write_deltalake(
+        f"{lake}/events", rows, partition_by=["day", "server"], commit_properties=transaction
+    )
+
+
+def test_a_new_column_is_added_to_an_older_lake(tmp_path: Path) -> None:
+    lake, newest = tmp_path / "lake", schema.NAMES[-1]
+    older_lake(lake, tmp_path / "made")
+    assert newest not in [field.name for field in DeltaTable(lake / "events").schema().fields]
+    table = EventsTable(lake)
+    table.append(SERVER, events(31, 60))
+    assert (table.position(SERVER), numbers(lake)) == (60, list(range(1, 61)))
+    found = query(lake, f"SELECT event_id, {newest} FROM events WHERE {newest} IS NOT NULL")
+    assert found
+    assert min(row["event_id"] for row in found) > 30
+    version = DeltaTable(lake / "events").version()
+    EventsTable(lake).append(SERVER, events(61, 63))
+    assert DeltaTable(lake / "events").version() == version + 1
 
 
 def test_files_are_divided_by_day_and_server(tmp_path: Path) -> None:

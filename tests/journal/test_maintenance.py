@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from test_events_table import OTHER, SERVER, history, numbers
+from test_events_table import OTHER, SERVER, events, history, numbers, older_lake
 
 from event_tables import event_run, in_lake
 from millrace.engine.events import EVENT_VERSION
@@ -46,6 +46,19 @@ def test_a_closed_day_becomes_one_file(tmp_path: Path) -> None:
     assert compact(table, SERVER, LATER) == 0
     table.append(SERVER, event_run(31, EVENT_VERSION, history(1)))
     assert EventsTable(tmp_path).position(SERVER) == 33
+
+
+def test_files_without_a_new_column_are_merged(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    older_lake(lake, tmp_path / "made")
+    table = EventsTable(lake)
+    for first in range(31, 91, 3):
+        table.append(SERVER, events(first, first + 2))
+    before, count = in_lake(lake), files(lake)
+    while compact(table, SERVER, LATER):
+        pass
+    assert files(lake) < count
+    assert in_lake(lake).equals(before)
 
 
 def test_statistics_of_a_merged_file_are_those_of_its_rows(tmp_path: Path) -> None:

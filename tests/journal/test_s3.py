@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from kept import Kept, kept
-from test_events_table import OTHER, SERVER, history
+from test_events_table import OTHER, SERVER, history, older_lake
 
 from event_tables import event_run, table
 from millrace.engine.events import EVENT_VERSION
@@ -40,6 +40,16 @@ def rows_of(lake: str) -> pa.Table:
     query = f"SELECT {', '.join(schema.NAMES)} FROM events ORDER BY server, event_id"
     found = QueryBuilder().register("events", DeltaTable(f"{lake}/events")).execute(query)
     return pa.table(found).cast(schema.arrow())
+
+
+def test_a_new_column_is_added_to_an_older_lake(lake: str, tmp_path: Path) -> None:
+    older_lake(lake, tmp_path / "made")
+    rows = history(20)
+    EventsTable(lake).append(SERVER, event_run(31, EVENT_VERSION, rows[30:]))
+    found = rows_of(lake).column(schema.NAMES[-1]).to_pylist()
+    assert len(found) == 60
+    assert set(found[:30]) == {None}
+    assert set(found[30:]) != {None}
 
 
 def test_events_and_positions(lake: str) -> None:

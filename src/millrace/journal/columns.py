@@ -215,6 +215,14 @@ def _batch(values: dict[str, Sequence[Any]]) -> RecordBatch:
     return RecordBatch.from_arrays(arrays, schema=FILE_SCHEMA)
 
 
+def with_new_columns(batch: RecordBatch) -> RecordBatch:
+    """Add the columns that a file of an older version does not have. They are the last ones."""
+    for field in FILE_FIELDS[batch.num_columns :]:
+        nulls = _array(field.kind, [None] * batch.num_rows)
+        batch = batch.append_column(FILE_SCHEMA.field(field.name), nulls)
+    return batch
+
+
 def _array(kind: str, values: Sequence[Any]) -> Array:
     if kind == "timestamp":
         return Array(values, _TYPES["long"]).cast(_TIMESTAMP)

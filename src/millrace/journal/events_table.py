@@ -254,8 +254,7 @@ class EventsTable:
 
     def _append_remote(self, server: str, events: EventRun) -> int:
         """Commit events to an object store, which stores each object durably and completely."""
-        if self._table is None:
-            self._table = self._create()
+        table = self._prepare()
         batches = [
             _with_partitions(batch, day, server)
             for day, of_day in events.days.items()
@@ -263,7 +262,7 @@ class EventsTable:
         ]
         with _conflicts(server):
             write_deltalake(
-                self._table,
+                table,
                 RecordBatchReader.from_batches(batches[0].schema, batches),
                 mode="append",
                 writer_properties=WriterProperties(
@@ -275,7 +274,7 @@ class EventsTable:
                 ),
                 post_commithook_properties=NO_HOOKS,
             )
-        self._table.update_incremental()
+        table.update_incremental()
         return len(events.days)
 
     def append_converted(self, server: str, events: EventRun) -> None:
@@ -310,9 +309,7 @@ class EventsTable:
 
     def _commit(self, actions: Sequence[AddAction], *transactions: Transaction) -> int:
         """Commit the files, and return the version of the table before that."""
-        if self._table is None:
-            self._table = self._create()
-        table = self._table
+        table = self._prepare()
         before = table.version()
         with _conflicts(transactions[-1].app_id):
             table.create_write_transaction(
@@ -327,6 +324,20 @@ class EventsTable:
             )
         table.update_incremental()
         return before
+
+    def _prepare(self) -> DeltaTable:
+        """Return the table for a commit: create it, or add the columns of newer events to it."""
+        if self._table is None:
+            self._table = self._create()
+        table = self._table
+        known = {field.name for field in table.schema().fields}
+        new = [field for field in delta_schema().fields if field.name not in known]
+        if new:
+            before = table.version()
+            table.alter.add_columns(new, post_commithook_properties=NO_HOOKS)
+            table.update_incremental()
+            self.sync_log(before)
+        return table
 
     def _create(self) -> DeltaTable:
         if self.local is not None:

@@ -20,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.durable_files import sync
 
+from .columns import with_new_columns
 from .crash_points import crash_point
 from .events_table import (
     MAX_COMMIT_RETRIES,
@@ -161,7 +162,8 @@ def _batches(folder: Path, files: Sequence[EventFile]) -> Iterator[RecordBatch]:
             reader = read_parquet(folder / file.path, batch_size=ROW_GROUP_ROWS)
         except BaseException as error:  # arro3 panics if a file is damaged
             raise OSError(f"Cannot read {folder / file.path}: {error}") from error
-        yield from reader
+        for batch in reader:
+            yield with_new_columns(batch)
 
 
 def _statistics(files: Sequence[EventFile]) -> dict[str, Any]:
