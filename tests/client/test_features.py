@@ -54,6 +54,35 @@ def test_a_recurring_job_takes_no_keywords(app: Millrace) -> None:
         app.recur("mail", send.job(to="ada"), every=60)
 
 
+def test_a_recurring_job_refuses_options_that_it_cannot_have(app: Millrace) -> None:
+    @app.task
+    def step() -> None: ...
+
+    with app.testing(), pytest.raises(InvalidArguments, match="Pass `delay` to `recur`"):
+        app.recur("steps", step.options(delay=60).job(), every=60)
+    with app.testing(), pytest.raises(InvalidArguments, match="cannot have `depends_on`"):
+        app.recur("steps", step.options(depends_on=["other"]).job(), every=60)
+
+
+def test_a_recurring_job_takes_json_arguments_only() -> None:
+    class Texts:
+        name = "texts"
+
+        def dump(self, value: object) -> str:
+            return str(value)
+
+        def load(self, value: object) -> object:
+            return value
+
+    app = Millrace("tcp://127.0.0.1:1", serializers=[Texts()])
+
+    @app.task
+    def step(number: int) -> None: ...
+
+    with app.testing(), pytest.raises(InvalidArguments, match="JSON arguments only"):
+        app.recur("steps", step.job(1), every=60)
+
+
 def fetched(app: Millrace, count: int) -> int:
     """The number of jobs that a worker gets."""
     fetch = wire.command("MILLRACE", {"fetch": {"queues": ["images"], "count": count}})

@@ -107,6 +107,20 @@ def test_a_failure_reaches_the_server(app: Millrace) -> None:
     assert counts(app)["retries"] == 1
 
 
+def test_the_timeout_of_a_task_applies_to_jobs_without_one(app: Millrace) -> None:
+    @app.task(queue="slow", timeout=0.2, retries=0)
+    def sleep() -> None:
+        time.sleep(0.05)
+        while True:
+            time.sleep(0.01)
+
+    app.recur("sleeper", sleep.job(), every=3600)
+    with working(app, queues=("slow",)) as (_, outcomes):
+        (outcome,) = outcomes.wait_for(1)
+    assert outcome.failure is not None
+    assert outcome.failure.kind == "JobTimedOut"
+
+
 @pytest.mark.parametrize("mode", ["threads", "asyncio"])
 def test_a_timeout_stops_the_job(app: Millrace, mode: str) -> None:
     stopped = threading.Event()

@@ -60,9 +60,11 @@ class Millrace:
     """An application: it declares tasks, pushes jobs and is run by workers.
 
     `url` is `tcp://[:PASSWORD@]HOST[:PORT]`, or `tcp+tls://...` for TLS. The default is the
-    variable `MILLRACE_URL`, then `FAKTORY_URL`, then this machine. `queue` is the queue of tasks
-    that name none. `timeout` limits each request, and `retry_for` the time during which a failed
-    request is repeated, both in seconds. Threads and asyncio tasks may share an instance.
+    variable `MILLRACE_URL`, then `FAKTORY_URL`, then `tcp://127.0.0.1:7419`. `queue` is the queue
+    of tasks that name none. `timeout` limits each request, and `retry_for` the time during which a
+    failed request is repeated, both in seconds. `tls` replaces the default TLS context. A job of
+    more than `max_job_bytes` raises `InvalidArguments`. Threads and asyncio tasks may share an
+    instance.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Millrace:
     ) -> list[JobHandle[Any]]:
         """Push several jobs, with one durable commit per batch.
 
-        Raises `PushFailed` if the server refuses some of them. It accepts all others.
+        Raises `PushFailed` if the server refuses some of them. It has then stored all others.
         """
         return self.run_exchange(self._push_many(jobs, batch_size))
 
@@ -193,7 +195,7 @@ class Millrace:
         """Let the server push a job like this one at every interval, the first one after `delay`.
 
         `name` identifies the recurring job: a repeated call replaces it. The job must not have
-        keyword arguments.
+        keyword arguments, `depends_on`, `delay` or `at`. `keep_result` of the task is not used.
         """
         self.run_exchange(features.recur(self, name, job, every, delay))
 
@@ -339,6 +341,11 @@ class Millrace:
         if not self._is_millrace:
             names = ", ".join(sorted(features))
             raise NotSupported(f"A plain Faktory server does not support: {names}.")
+
+    @property
+    def serializer_name(self) -> str:
+        """The name of the serializer of pushes."""
+        return self._serializer.name
 
     def dump_arguments(self, job: NewJob) -> list[Any]:
         return [self._serializer.dump(value) for value in job.args]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from . import wire
 from .errors import InvalidArguments
 from .exchange import Exchange
-from .jobs import Delay, NewJob
+from .jobs import Delay, JsonSerializer, NewJob
 from .pool import require_body
 
 if TYPE_CHECKING:
@@ -24,6 +24,14 @@ def set_limit(app: "Millrace", queue: str, maximum: int | None) -> Exchange[None
 def recur(app: "Millrace", name: str, job: NewJob, every: Delay, delay: Delay) -> Exchange[None]:
     if job.kwargs:
         raise InvalidArguments("A recurring job takes positional arguments only.")
+    if job.depends_on or job.at is not None:
+        raise InvalidArguments(
+            "A recurring job cannot have `depends_on` or `at`. Pass `delay` to `recur`."
+        )
+    if app.serializer_name != JsonSerializer.name:
+        raise InvalidArguments(
+            "A recurring job takes JSON arguments only. Use an application without serializers."
+        )
     request = {
         "id": name,
         "jobtype": job.name,

@@ -35,8 +35,8 @@ class JobHandle(Generic[R_co]):
         return self.id
 
     def state(self) -> str:
-        """One of "scheduled", "blocked", "ready", "leased", "done", "dead"; "unknown" if the job
-        has ended and the server has removed it.
+        """One of "scheduled", "blocked", "ready", "leased", "done", "dead"; "unknown" if the server
+        has no such job: it has ended and was removed, or it never existed.
         """
         return self.app.run_exchange(_state(self))
 
@@ -71,8 +71,8 @@ class JobHandle(Generic[R_co]):
         return await self.app.run_exchange_async(_result(self, timeout))
 
     def track(self) -> bool:
-        """Keep the job in the operators' list of tracked jobs, also after its end. Return False if
-        it is tracked already.
+        """Show the job in the operators' list of tracked jobs, even after it has ended. Returns
+        False if it is already tracked.
         """
         return self.app.run_exchange(features.track(self.app, self.id, tracked=True))
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.client import wire
@@ -50,6 +51,8 @@ class Worker:
     """Runs the tasks of an application until it is stopped.
 
     `run()` blocks. `stop()` may be called from any thread, from a signal handler, or by a job.
+    `app_path` is the import path of the application, such as `shop.tasks:app`; the mode "processes"
+    requires it. `on_outcome` is called after each attempt.
     """
 
     def __init__(
@@ -190,6 +193,9 @@ class Worker:
             self._submit(job)
 
     def _submit(self, job: Job) -> None:
+        task = self.app.tasks.get(job.name)
+        if job.timeout is None and task is not None:  # a recurring job, or a push without the SDK
+            job = replace(job, timeout=task.defaults.timeout)
         with self._changed:
             self._in_flight += 1
             self._running[job.id] += 1
