@@ -40,14 +40,14 @@ app = CommandGroup(
 def serve_command(given: dict[str, str], *, json: Json = False) -> int:
     """Start the server.
 
-    Prints `ready` and the ports once every port accepts connections: as JSON with `--json` or if
-    the output is not a terminal; the same applies to the log. SIGTERM and SIGINT stop the
-    server gracefully; a second signal stops it immediately. SIGHUP reloads the configuration.
+    Prints `ready` and the ports once every port accepts connections. With `--json`, or if the
+    output is not a terminal, this line and the log are JSON. SIGTERM and SIGINT stop the server
+    gracefully; a second signal stops it immediately. SIGHUP reloads the configuration.
 
     Every setting can also be given in `millrace.toml` or as `MILLRACE_<SECTION>_<KEY>`. Run
     `millrace config` to list all keys. Passwords have no flag, because every user of a machine can
-    read the command lines of other users. Use `MILLRACE_FAKTORY_PASSWORD`, or a file that the key
-    `faktory.password` names.
+    read the command lines of other users. Set `MILLRACE_FAKTORY_PASSWORD` or the key
+    `faktory.password`; a value that starts with `/` is the path of a file with the password.
 
     Examples:
     - `millrace serve --data /var/lib/millrace`

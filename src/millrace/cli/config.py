@@ -28,7 +28,7 @@ def config_command(given: dict[str, str], *, json: Json = False) -> int:
 
     Examples:
     - `millrace config > example.toml`: a file with every key, to start from
-    - `millrace config --json | jq .faktory.port`
+    - `millrace config --json | jq .faktory.port.value`
 
     """
     try:

@@ -55,8 +55,8 @@ def demo_command(
     Each order pushes jobs with the SDK, with dependencies, priorities, tags and schedules, and over
     Workq, Masenko, Qless and Go Job Queue. Workers run them; some jobs fail and are retried. One
     queue has a limit, and recurring jobs check the stock and write reports.
-    If the extra `spark` is installed, the pipeline analyzes the jobs every minute; see the page
-    Analytics. The data is in a temporary folder that Ctrl-C or SIGTERM removes.
+    If the extra `spark` is installed, the pipeline analyzes the jobs every minute; see the
+    Analytics page. The data is in a temporary folder that Ctrl-C or SIGTERM removes.
 
     Examples:
     - `millrace demo`

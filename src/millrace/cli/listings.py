@@ -87,9 +87,11 @@ def jobs_command(
     *,
     json: bool,
 ) -> None:
-    """Search jobs, in the search language of the page Jobs.
+    """Search for jobs, with the same terms as on the Jobs page.
 
-    A term is `key:value` or text that occurs in the payload, the ID, the kind or the error.
+    A term is text that occurs in the payload, the ID, the kind or the error, or `key:value` with
+    one of the keys id, queue, kind, state, tag, protocol, worker, error, group, fingerprint, is and
+    not (`is:retrying`, `is:failing`, `is:tracked`). A job must match all terms.
 
     Examples:
     - `millrace jobs queue:mail state:dead`
@@ -317,8 +319,8 @@ def events_command(
 ) -> int:
     """Show the newest events of the journal that are not shipped yet.
 
-    With `--data`, it reads the data folder and needs no running server. For the history of one job
-    see the job's page or `GET /api/v1/jobs/ID/events`.
+    Without `--url`, the command reads the data folder and needs no running server. For the history
+    of one job, see the job's page or `GET /api/v1/jobs/ID/events`.
 
     Examples:
     - `millrace events --last 20`

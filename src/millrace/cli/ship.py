@@ -41,12 +41,13 @@ def ship_command(
 ) -> None:
     """Ship pending events to the lake now.
 
-    A running server ships automatically, every `[lake] ship_every`. This command returns when all
-    events committed before it started are in the lake. Without a running server the command ships
-    the events itself and locks the data folder.
+    A running server ships automatically, at the interval `[lake] ship_every`. This command returns
+    when all events committed before it started are in the lake. Without a running server, the
+    command ships the events itself and locks the data folder meanwhile. `millrace pipeline run`
+    ships first, so it does not need this command. Shipping requires the extra `lake`.
 
     Examples:
-    - `millrace ship --data /var/lib/millrace && millrace pipeline run --data /var/lib/millrace`
+    - `millrace ship --data /var/lib/millrace`
     - `millrace ship --status --json | jq .seconds`: the age of the oldest pending event
 
     """

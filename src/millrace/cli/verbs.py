@@ -182,12 +182,13 @@ def job_verb(action: OperatorAction) -> Callable[..., None]:
     applies = "in any state" if action.states == ALL_STATES else f"that are {action.state_list}"
     command.__doc__ = f"""{action.effect}.
 
-    Prints the number of jobs that match the search, then changes all of them. Applies to jobs
-    {applies}. Ctrl-C stops the command; completed changes remain.
+    Prints the number of jobs that match the search, asks for confirmation, and changes them.
+    Applies to jobs {applies}. Jobs that cannot be changed are skipped, and the
+    exit code is 3. Ctrl-C stops the command; completed changes remain.
 
     Examples:
     - `millrace {action.name} {example}`
-    - `millrace {action.name} id:6ba7b810 --yes{option.example if option else ""}`
+    - `millrace {action.name} id:17 --yes{option.example if option else ""}`: one job
 
     """
     return operator_command(command)
@@ -331,10 +332,10 @@ def _argument(metavar: str, text: str) -> Any:
 #: By the argument of the action: its parameter, and an example.
 _QUEUE_ARGUMENTS: Final = {
     "keep_results": (
-        _argument("SECONDS", "Seconds, or `default` to remove the setting."),
+        _argument("SECONDS", 'Number of seconds, or "default" to remove the setting.'),
         " 86400",
     ),
-    "limit": (_argument("N", "Number of jobs, or `default` to remove the limit."), " 5"),
+    "limit": (_argument("N", 'Number of jobs, or "default" to remove the limit.'), " 5"),
 }
 
 

@@ -47,25 +47,26 @@ def worker_command(
         int, typer.Option(min=0, help="Number of fetched jobs that may wait for a free slot.")
     ] = 0,
     shutdown_timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds for running jobs to finish on stop.")
+        float, typer.Option(min=0, help="Seconds to wait for running jobs on stop.")
     ] = 25.0,
     label: Annotated[
         list[str] | None, typer.Option(help="Label shown in the list of workers. Repeatable.")
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Serve Prometheus metrics on this port.")
+        int | None, typer.Option(min=0, max=65535, help="Port of 127.0.0.1 for Prometheus metrics.")
     ] = None,
     log_level: Annotated[str, typer.Option(help="Minimum log level.")] = "info",
     *,
     json: Annotated[bool, typer.Option("--json", help="Write the log as JSON lines.")] = False,
     reload: Annotated[
-        bool, typer.Option("--reload", help="Restart when a Python file below this folder changes.")
+        bool, typer.Option("--reload", help="Restart if a Python file in this folder changes.")
     ] = False,
 ) -> None:
     """Run the tasks of a Python application.
 
-    The server's address comes from the application, or from MILLRACE_URL. SIGTERM and SIGINT finish
-    the running jobs; a second signal stops them, and the server runs them again later.
+    The server's address comes from the application, else from MILLRACE_URL or FAKTORY_URL. On
+    SIGTERM or SIGINT, the worker fetches no more jobs and waits up to `--shutdown-timeout` for the
+    running ones. Then, or on a second signal, it stops them; they fail and are retried.
 
     Examples:
     - `millrace worker shop.tasks:app`

@@ -56,7 +56,8 @@ def quiet_command(
 ) -> None:
     """Tell a worker to stop fetching and finish its current jobs.
 
-    Host, port and password of the server come from its configuration.
+    A worker of the Python SDK then exits. The host, port and password of the server come from its
+    configuration.
 
     Examples:
     - `millrace faktory quiet 4qpc2443vpvai`

@@ -148,7 +148,7 @@ JOB_ACTIONS: Final = _table(
     OperatorAction(
         "track",
         "Track",
-        "Track a job: show it on the page Tracked",
+        "Track a job: show it on the Tracked page",
         "marked as tracked",
         ALL_STATES,
     ),

@@ -196,8 +196,8 @@ def _audit(
     """Verify that the history is complete, consistent, and in agreement with the server.
 
     Ships the events of the server first; the server may keep running. Then compares
-    queues, statistics and the state of every job as of one event. Reports each problem with a
-    suggestion and exits with status 1.
+    queues, statistics and the state of every job as of one event. If it finds problems, it reports
+    each with a suggestion and exits with status 1.
 
     Examples:
     - `millrace pipeline audit`
@@ -228,7 +228,7 @@ def _state(
 ) -> int:
     """Show the contents of every queue at a point in time, and with `--jobs` each job.
 
-    Computed from the events in the lake. `millrace ship` ships the newest ones.
+    Reads the events in the lake. To include the newest events, run `millrace ship` first.
 
     Examples:
     - `millrace pipeline state --at -2h`
@@ -367,7 +367,9 @@ def _whatif(
     changes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SCENARIO]...", show_default=False, help="Changes, separated by spaces."
+            metavar="SCENARIO",
+            show_default=False,
+            help="Changes of one scenario, separated by spaces and quoted.",
         ),
     ] = None,
     first: Start = None,
@@ -409,9 +411,9 @@ def _changes(
 ) -> int:
     """Compare two periods and show what explains the difference.
 
-    Compares arrivals, completions, failures, waits and runs per hour (default: the last 24 hours
-    with the 24 hours before), and lists the queues, kinds, tags, workers and errors that explain
-    each change.
+    Compares pushes, completions, failures, deaths, wait time and run time, each per hour, and lists
+    the queues, kinds, tags, workers and errors that explain each change. Default: the last 24 hours
+    and the 24 hours before.
 
     Examples:
     - `millrace pipeline changes`
@@ -427,7 +429,7 @@ def _changes(
 @command("slo", SPARK)
 def _slo(
     config: Config,
-    days: Annotated[int, typer.Option(help="Days of the error budget.", min=1, max=366)] = 30,
+    days: Annotated[int, typer.Option(help="Budget period in days.", min=1, max=366)] = 30,
     at: At = None,
     *,
     json: bool,
@@ -462,7 +464,7 @@ def _cost(
 ) -> int:
     """Show worker time by queue, kind and tag. Default: the last seven days.
 
-    `lost hours` is the time spent on failed attempts.
+    The column `lost hours` shows the time spent on failed attempts.
 
     Examples:
     - `millrace pipeline cost --days 30 --price 0.04`
@@ -478,7 +480,7 @@ def _cost(
 @command("forecast", SPARK)
 def _forecast(
     config: Config,
-    hours: Annotated[int, typer.Option(help="Number of hours.", min=1, max=1344)] = 168,
+    hours: Annotated[int, typer.Option(help="Hours to forecast.", min=1, max=1344)] = 168,
     queue: Queue = None,
     at: At = None,
     *,
@@ -603,7 +605,7 @@ def _loads(
     *,
     json: bool,
 ) -> int:
-    """List the loads, or release or discard an unfinished one.
+    """List bulk loads (see `pipeline enqueue`), or release or discard an unfinished one.
 
     Examples:
     - `millrace pipeline loads`
