@@ -14,6 +14,7 @@ from sys import intern
 from typing import Any, Final
 
 from .annotations import TRACKED, Annotations, details_of
+from .arrivals import Arrivals
 from .attempts import Attempts
 from .caller import Caller
 from .cascades import CASCADE_TIMER, Cascades
@@ -25,19 +26,17 @@ from .deadlines import Deadlines
 from .dependencies import Dependencies
 from .details import Number
 from .durations import RecentDurations
-from .errors import NoSuchJob, NotLeased, WrongState
+from .errors import NotLeased, WrongState
 from .events import make_event
 from .failure_groups import FailureGroups
 from .job import (
     FOREVER,
     NO_PROTOCOL,
-    Extra,
     Failure,
     Job,
     NewJob,
     add_time,
     extra_of,
-    id_from_seq,
     lifetime_of,
 )
 from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
@@ -52,7 +51,7 @@ from .recurring import SETTING as RECURRING_SETTING
 from .restoration import DISCARD_TIMER, Restoration, in_order
 from .retention import RETENTION_SETTING, TRIM_TIMER, Retention, changed_setting
 from .state_index import StateIndex
-from .states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
+from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from .statistics import QueueDay, Statistics
 from .table import JobTable
 from .timers import TimerHeap
@@ -198,6 +197,7 @@ class Engine:
         self.components: tuple[Component, ...] = self.of_records + self.of_states
         self.transitions = Transitions(self)
         self.restoration = Restoration(self)
+        self._arrivals = Arrivals(self)
         self._attempts = Attempts(self)
         self.cascades.connect(self._attempts)
         self.recurring = RecurringJobs(self)
@@ -401,107 +401,15 @@ class Engine:
 
     def push(self, push: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
-        queue = self.queues.get(push.queue)
-        if queue is None or not queue.registered:
-            queue = self.open_queue(push.queue)
-        seq = self.next_seq
-        self.next_seq = seq + 1
-        place = push.position
-        if not place:
-            if push.origin in self._own_clock:
-                place = self.tied_positions.of_new_job(push.queue, now)
-            elif now > self.position:
-                self.position = place = now
-            else:
-                place = self.transitions.next_position(now)
-        extra = None
-        if (
-            push.tags
-            or push.blockers
-            or push.transient
-            or push.dead_queue
-            or push.details is not None
-            or push.load
-            or push.retention >= 0
-        ):
-            extra = self._extra(push, seq)
-        jid = push.jid or id_from_seq(seq)
-        job = Job(
-            seq,
-            jid,
-            intern(push.kind),
-            push.payload,
-            push.origin,
-            now,
-            push.lease_duration,
-            push.retries,
-            push.wire_fields,
-            queue.name,
-            NEW,
-            push.rank,
-            place,
-            push.due_at,
-            0,
-            0,
-            0,
-            0,
-            0,
-            "",
-            NO_PROTOCOL,
-            None,
-            extra,
-            push.expires_at,
-            push.max_attempts,
-        )
-        self.table.add(job)
-        if extra is not None and extra.tags:
-            self.annotations.add(job)
-        self.change_set.new[seq] = job
-        if push.expires_at:
-            self.timers.set(seq + LIFETIME_TIMER, push.expires_at)
-        state = (
-            READY
-            if extra is None and push.due_at <= now
-            else self.transitions.start_state(job, now)
-        )
-        self.transitions.apply(job, queue, "pushed", state, now, push.origin)
-        self.caller.must_wait = True
-        return job
+        return self._arrivals.push(push, now)
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
         """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
-        jobs: list[Job] = []
-        pushes = list(pushes)
-        for number, push in enumerate(pushes):
-            if any(b == 0 or b < -number for b in push.blockers):
-                raise NoSuchJob(f"job {number} of the batch waits for a job that is not before it")
-        for push in pushes:
-            if push.blockers:
-                push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]
-            jobs.append(self.push(push, now))
-        return jobs
+        return self._arrivals.push_many(pushes, now)
 
     def skip_seqs(self, count: int) -> None:
         """Skip `count` seqs."""
         self.next_seq += count
-
-    def _extra(self, push: NewJob, seq: int) -> Extra | None:
-        """The rare fields of a job, or None if it has none of them."""
-        unique = dict.fromkeys(push.blockers)
-        blockers = [b for b in unique if b == seq or self.dependencies.can_block(b, push.origin)]
-        for blocker in blockers:
-            self.dependencies.link(blocker, seq)
-        extra = Extra(
-            push.tags,
-            blockers,
-            None,
-            push.transient,
-            push.dead_queue,
-            push.details,
-            push.load,
-            push.retention,
-        )
-        return None if extra.is_empty else extra
 
     # Leasing
 
