@@ -83,11 +83,11 @@ class Scene:
 
     def delivered(self) -> list[tuple[Waiter, Job]]:
         """The deliveries since the last call."""
-        deliveries, self.engine.deliveries = self.engine.deliveries, []
+        deliveries, self.engine.waiters.deliveries = self.engine.waiters.deliveries, []
         return deliveries
 
     def timed_out(self) -> list[Waiter]:
-        waiters, self.engine.timeouts = self.engine.timeouts, []
+        waiters, self.engine.waiters.timeouts = self.engine.waiters.timeouts, []
         return waiters
 
 
@@ -102,14 +102,14 @@ class MasenkoScene(Scene):
         return super().push(jid, queue, **fields)
 
     def lease(self, *queues: str, holder: str = "connection-1") -> Job | None:
-        self.engine.holders.add(holder)
+        self.engine.leases.holders.add(holder)
         return self.engine.lease(queues or ("default",), holder, MASENKO, self.now)
 
     def disconnect(self, holder: str = "connection-1") -> None:
         """The action of a hub when a client disconnects."""
-        self.engine.holders.discard(holder)
+        self.engine.leases.holders.discard(holder)
         for job in [job for job in self.engine.leased.values() if job.holder == holder]:
-            self.engine.end_lease_of_closed(job, self.now, "the client is gone")
+            self.engine.leases.end_lost(job, self.now, "the client is gone")
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None 
 def restarted(scene: Scene, store: Store) -> Scene:
     """The same scene at the same time, after everything was written and read back."""
     commit(scene.engine, store)
-    again = type(scene)(recover(store, dead_max=scene.engine.dead_max))
+    again = type(scene)(recover(store, dead_max=scene.engine.retention.dead_max))
     again.now = scene.now
     return again
 

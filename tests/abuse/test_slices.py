@@ -46,7 +46,7 @@ def test_the_tasks_of_a_lost_connection_fail_some_in_each_turn():
     engine = filled(2 * LEASES_BATCH_SIZE + 1)
     for _ in range(2 * LEASES_BATCH_SIZE + 1):
         engine.lease(["q"], "lost", MASENKO, NOW)
-    engine.end_leases_of("lost", NOW)
+    engine.leases.close("lost", NOW)
     left = []
     while engine.leased:
         left.append(len(engine.leased))
@@ -59,7 +59,7 @@ def test_the_tasks_of_a_lost_connection_fail_some_in_each_turn():
 def test_a_task_that_ended_before_its_slice_is_skipped():
     engine = filled(LEASES_BATCH_SIZE + 1)
     jobs = [engine.lease(["q"], "lost", MASENKO, NOW) for _ in range(LEASES_BATCH_SIZE + 1)]
-    engine.end_leases_of("lost", NOW)
+    engine.leases.close("lost", NOW)
     engine.cancel(jobs[-1], NOW)
     engine.tick(NOW)
     assert len(engine.jobs) == LEASES_BATCH_SIZE

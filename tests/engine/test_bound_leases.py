@@ -9,7 +9,7 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, SECOND, Job
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.store import SqliteStore
@@ -183,7 +183,7 @@ def test_a_returned_job_is_delivered_to_the_next_waiter(scene):
 def end_lease_without_effect(scene: Scene, job: Job) -> None:
     """The engine may refuse the call. It has no effect, immediately or later."""
     with suppress(NotLeased):
-        scene.engine.end_lease_of_closed(job, scene.now, "the client is gone")
+        scene.engine.leases.end_lost(job, scene.now, "the client is gone")
     scene.engine.resume(scene.now)
     scene.advance(10)
 

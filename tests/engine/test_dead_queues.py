@@ -278,7 +278,9 @@ def test_every_permanent_failure_moves_the_job(end: Callable[[MasenkoScene], Non
     end(scene)
     job = scene.engine.find("job-1")
     assert (job.queue, job.state, job.failures) == ("dead", READY, 0)
-    assert scene.engine.dead_dropped == (dead_max == 0 and end is by_a_blocker)  # the blocker
+    assert scene.engine.retention.dead_dropped == (
+        dead_max == 0 and end is by_a_blocker
+    )  # the blocker
     consistent(scene.engine)
 
 

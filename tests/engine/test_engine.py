@@ -512,7 +512,7 @@ def test_the_dead_set_drops_the_oldest_when_it_is_full():
         scene.engine.kill(job, scene.now)
     assert [job.jid for job in scene.engine.dead.values()] == ["job-1", "job-0"]
     assert jobs[2].state == GONE
-    assert scene.engine.dead_dropped == 1
+    assert scene.engine.retention.dead_dropped == 1
     assert scene.causes()[-1] == "purged"
 
 

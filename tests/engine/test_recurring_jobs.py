@@ -32,7 +32,7 @@ def names(scene: Scene) -> list[str]:
 def test_a_request_of_any_protocol_pushes_the_due_job(scene: Scene, actor: int) -> None:
     record(scene)
     assert names(scene) == []
-    scene.engine.holders.add("w")
+    scene.engine.leases.holders.add("w")
     job = scene.engine.lease(["default"], "w", actor, scene.now)
     assert job is not None
     assert (job.jid, job.origin, job.kind) == ("r-1", QLESS, "klass")
@@ -43,7 +43,7 @@ def test_a_request_of_any_protocol_pushes_the_due_job(scene: Scene, actor: int) 
 
 def test_a_request_for_a_random_queue_pushes_the_due_job(scene: Scene) -> None:
     record(scene)
-    job = scene.engine.lease_any(["default"], "w", FAKTORY, scene.now)
+    job = scene.engine.lease(["default"], "w", FAKTORY, scene.now, random_queue=True)
     assert job is not None
     assert job.jid == "r-1"
 
@@ -59,9 +59,9 @@ def test_a_waiting_client_gets_the_job_at_its_time(scene: Scene) -> None:
     scene.lease()
     waiter = scene.wait(seconds=1000)
     scene.engine.tick(START + MINUTE - 1)
-    assert scene.engine.deliveries == []
+    assert scene.engine.waiters.deliveries == []
     scene.engine.tick(START + MINUTE)
-    assert [(each, job.jid) for each, job in scene.engine.deliveries] == [(waiter, "r-2")]
+    assert [(each, job.jid) for each, job in scene.engine.waiters.deliveries] == [(waiter, "r-2")]
     scene.engine.tick(START + 5 * MINUTE)
     assert names(scene) == ["r-1", "r-2"]
 

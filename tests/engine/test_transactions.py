@@ -34,7 +34,7 @@ def held(scene: MasenkoScene, connection: MasenkoConnection, count: int) -> list
     for _ in range(count):
         connection.receive(b'FETCH {"queues":["held"]}\n', scene.now, 64)
     connection.replies.clear()
-    return scene.engine.leases_of(connection.caller.holder)
+    return scene.engine.leases.of_holder(connection.caller.holder)
 
 
 def send(scene: MasenkoScene, connection: MasenkoConnection, acks: list[int]) -> bool:
@@ -228,7 +228,7 @@ def test_a_refused_seal_refuses_the_transaction(scene):
     assert b"nothing was changed" in reply
     scene.tick()
     assert not states(scene)
-    assert scene.engine.leases_of(connection.caller.holder) == acks
+    assert scene.engine.leases.of_holder(connection.caller.holder) == acks
     assert scene.engine.queues["held"].counts[LEASED] == 2
     consistent(scene.engine)
 

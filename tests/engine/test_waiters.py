@@ -191,7 +191,7 @@ def test_a_wait_for_a_result_can_have_no_timeout(scene):
     scene.engine.wait_for_end(job, waiter, FOREVER)
     assert scene.engine.next_timer() == job.deadline
     scene.complete(job, result=b"42")
-    assert [(notified, outcome.result) for notified, outcome in scene.engine.outcomes] == [
+    assert [(notified, outcome.result) for notified, outcome in scene.engine.waiters.outcomes] == [
         (waiter, b"42")
     ]
     assert scene.engine.waiters.awaited == 0

@@ -41,7 +41,7 @@ def lower_thresholds(setting: Callable[[object, str, int], None]) -> None:
 class Days(House):
     def __init__(self, seed: int, folder: Path) -> None:
         super().__init__(faktory={"dead_max": 50, "recover_lost_workers": True})
-        self.engine.dead_max = 50
+        self.engine.retention.dead_max = 50
         self.random = random.Random(seed)
         self.store = SqliteStore(folder, sync=False, outbox_max=1 << 20)
         self.store.load()

@@ -115,7 +115,7 @@ def repair(engine: Engine, now: int) -> None:
     engine.retention.sort()
     engine.limits.count()
     for job in engine.leased.values():
-        if job.holder_protocol in engine.rules.bound and job.holder not in engine.holders:
+        if job.holder_protocol in engine.rules.bound and job.holder not in engine.leases.holders:
             engine.timers.set(job.seq, now)
     for job in [job for job in engine.blocked.values() if not blockers_of(job)]:
         if load_of(job):
@@ -125,8 +125,7 @@ def repair(engine: Engine, now: int) -> None:
             job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL
         )
     engine.limits.settle(now)
-    for queue in list(engine.queues.values()):
-        engine.serve(queue, now)
+    engine.assignments.serve_all(now)
     engine.caller.must_wait = True
 
 

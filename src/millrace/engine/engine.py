@@ -3,9 +3,9 @@
 The engine does no I/O and has no clock: every command takes `now`, in microseconds since 1970.
 policies.py defines the rules of the protocols that push and lease jobs.
 
-After its commands, a caller passes `deliveries`, `outcomes` and `timeouts` to the owners of the
-waiters, and the result of `take_changes()` to the store. Only this package assigns fields of a job
-or a queue.
+After its commands, a caller passes the deliveries, outcomes and timeouts in `waiters` to the owners
+of the waiters, and the result of `take_changes()` to the store. Only this package assigns fields of
+a job or a queue.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from .annotations import TRACKED, Annotations, details_of
 from .arrivals import Arrivals
+from .assignments import Assignments
 from .attempts import Attempts
 from .caller import Caller
 from .cascades import CASCADE_TIMER, Cascades
@@ -27,7 +28,6 @@ from .dependencies import Dependencies
 from .details import Number
 from .durations import RecentDurations
 from .errors import NotLeased, WrongState
-from .events import make_event
 from .failure_groups import FailureGroups
 from .job import (
     FOREVER,
@@ -35,9 +35,7 @@ from .job import (
     Failure,
     Job,
     NewJob,
-    add_time,
     extra_of,
-    lifetime_of,
 )
 from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
 from .leases import LEASES_TIMER, LeaseSet, use_server_clock
@@ -54,10 +52,10 @@ from .state_index import StateIndex
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from .statistics import QueueDay, Statistics
 from .table import JobTable
-from .timers import TimerHeap
+from .timers import UNAVAILABLE_RETRY, TimerHeap
 from .transactions import SETTING as TRANSACTION_SETTING
 from .transactions import TRANSACTION_TIMER, Transactions
-from .transitions import UNAVAILABLE_RETRY, Transitions
+from .transitions import Transitions
 from .waiters import JobOutcome, Waiter, WaiterSet
 
 #: Settings of bulk loads have this prefix; see bulk_loads.py.
@@ -153,8 +151,6 @@ class Engine:
         self.limits = Limits(self)
         self.cascades = Cascades(self)
         self.leases = LeaseSet(self)
-        #: Open connections that can hold leases which end with the connection.
-        self.holders = self.leases.holders
         #: Keys of due alarms.
         self.alarms: list[Hashable] = []
 
@@ -202,6 +198,7 @@ class Engine:
         self.cascades.connect(self._attempts)
         self.recurring = RecurringJobs(self)
         self.transactions = Transactions(self)
+        self.assignments = Assignments(self)
 
     @property
     def settings(self) -> dict[str, bytes]:
@@ -239,11 +236,6 @@ class Engine:
         """A value that differs after every durable change."""
         change_set = self.change_set
         return self.turn, len(change_set.events), change_set.edits
-
-    def is_uncommitted(self, seq: int) -> bool:
-        """Whether a change of that job is not committed."""
-        committing = self.committing
-        return self.change_set.touches(seq) or (committing is not None and committing.touches(seq))
 
     def is_turn_uncommitted(self, turn: int) -> bool:
         """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
@@ -358,45 +350,6 @@ class Engine:
         """The queue of that name, created if it does not exist."""
         return self.queue_set.open(name, self.change_set)
 
-    # The server takes these lists and replaces them with empty ones.
-
-    @property
-    def deliveries(self) -> list[tuple[Waiter, Job]]:
-        return self.waiters.deliveries
-
-    @deliveries.setter
-    def deliveries(self, value: list[tuple[Waiter, Job]]) -> None:
-        self.waiters.deliveries = value
-
-    @property
-    def outcomes(self) -> list[tuple[Waiter, JobOutcome]]:
-        return self.waiters.outcomes
-
-    @outcomes.setter
-    def outcomes(self, value: list[tuple[Waiter, JobOutcome]]) -> None:
-        self.waiters.outcomes = value
-
-    @property
-    def timeouts(self) -> list[Waiter]:
-        return self.waiters.timeouts
-
-    @timeouts.setter
-    def timeouts(self, value: list[Waiter]) -> None:
-        self.waiters.timeouts = value
-
-    @property
-    def dead_max(self) -> int:
-        """The maximum number of dead jobs."""
-        return self.retention.dead_max
-
-    @dead_max.setter
-    def dead_max(self, value: int) -> None:
-        self.retention.dead_max = value
-
-    @property
-    def dead_dropped(self) -> int:
-        return self.retention.dead_dropped
-
     # Pushing
 
     def push(self, push: NewJob, now: int) -> Job:
@@ -421,29 +374,17 @@ class Engine:
         now: int,
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
+        *,
+        random_queue: bool = False,
     ) -> Job | None:
-        """Lease the first ready job of these queues, in their order.
+        """Lease the first ready job of these queues, in their order, or of a random one of them
+        that has ready jobs.
 
         `since` gives the start of its wait; without it, the wait began when the job became ready.
         """
-        if self.unavailable:
-            return None
-        for name in queues:
-            if self.recurring.by_queue:
-                self.recurring.request(name, now)
-            queue = self.queues.get(name)
-            if queue is None or queue.paused:
-                continue
-            if not self.limits.in_use:
-                job = queue.ready.pop()
-            else:
-                job = self.limits.next_job(queue, now, counted=self.caller.own_clock)
-            if job is not None:
-                if self.lease_to(job, queue, holder, actor, now, until, since):
-                    self.caller.must_wait = True
-                return job
-            queue.last_requested_at = now
-        return None
+        if random_queue:
+            return self.assignments.lease_from_random(queues, holder, actor, now)
+        return self.assignments.lease(queues, holder, actor, now, until, since)
 
     def lease_job(
         self,
@@ -455,208 +396,40 @@ class Engine:
         since: Callable[[Job], int] | None = None,
     ) -> None:
         """Lease this ready job; `since` as in `lease`."""
-        if job.state != READY:
-            raise WrongState
-        queue = self.queues[job.queue]
-        queue.ready.remove(job)
-        if self.limits.in_use:
-            self.limits.leave_ready(job)
-        if self.lease_to(job, queue, holder, actor, now, until, since):
-            self.caller.must_wait = True
-
-    def lease_any(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
-        """Choose a random queue of this list that has ready jobs, and lease its first job."""
-        if self.unavailable:
-            return None
-        if self.recurring.by_queue:
-            queues = list(queues)
-            for name in queues:
-                self.recurring.request(name, now)
-        found = [self.queues[name] for name in queues if name in self.queues]
-        found = [queue for queue in found if queue.counts[READY] and not queue.paused]
-        while found:
-            at = self.random.randrange(len(found)) if len(found) > 1 else 0
-            queue = found[at]
-            job = self.next_job(queue, now)
-            if job is not None:
-                if self.lease_to(job, queue, holder, actor, now):
-                    self.caller.must_wait = True
-                return job
-            assert self.limits.in_use, "the queue's counter is wrong"
-            queue.last_requested_at = now
-            del found[at]
-        return None
+        self.assignments.lease_job(job, holder, actor, now, until, since)
 
     def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
-        """Lease a job again to a holder that claims to have held it before a restart.
-
-        The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
-        worker may still hold a job that has been ready since then.
+        """Lease a ready job of that jid again to a holder that claims to have held it before a
+        restart; see `reclaim`.
         """
-        for job in self.find_all(jid):
-            if job.state == READY and self.reclaim(job, holder, actor, now):
-                return job
-        return None
+        return self.leases.reclaim_by_id(jid, holder, actor, now)
 
     def reclaim(
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
     ) -> bool:
         """Whether this job is leased to that holder. If a crash or a refused commit may have undone
-        the lease, as in `reclaim_by_id`, the engine leases the job again. `leased_at` is the
-        start of the lease, if the holder knows it.
+        the lease, the engine leases the job again. `leased_at` is the start of the lease, if the
+        holder knows it.
         """
-        if self.jobs.get(job.seq) is not job:
-            return False
-        if job.state == LEASED:
-            return job.holder == holder and job.holder_protocol == actor
-        untouched = job.seq < self.restored_seq and job.seq not in self.ready_since
-        if job.state != READY or not untouched or self.unavailable:
-            return False
-        self.lease_job(job, holder, actor, now)
-        if leased_at is not None:
-            lifetime_of(job)  # the totals must exist before `leased_at` changes
-            job.leased_at = leased_at
-        return True
+        return self.leases.reclaim(job, holder, actor, now, leased_at)
 
-    def renew(self, job: Job, deadline: int, now: int) -> None:
-        """Change the deadline of a lease."""
-        if job.state != LEASED:
-            raise NotLeased
-        job.deadline = deadline
-        self.queues[job.queue].version += 1
-        lifetime_of(job).renewals += 1
-        if job.holder_protocol not in self._untimed:
-            self.timers.set(job.seq, deadline)
-        else:
-            self.deadlines.add(job)
-        self.change_set.events.append(make_event(job, "renewed", LEASED, now, job.holder_protocol))
-        self.record_change(job)
-
-    def start_grace(self, job: Job, deadline: int, now: int) -> None:
-        """Leave an expired lease with its holder for a grace period."""
-        if job.state != LEASED:
-            raise NotLeased
-        job.deadline = deadline
-        self.deadlines.add(job)
-        self.queues[job.queue].version += 1
-        self.change_set.events.append(make_event(job, "expired", LEASED, now, NO_PROTOCOL))
-        self.record_change(job)
-
-    def end_lease_of_closed(self, job: Job, now: int, message: str) -> None:
-        """End a lease after its connection closed; while the store fails, a timer ends it later."""
-        if job.state != LEASED or self.jobs.get(job.seq) is not job:
-            raise NotLeased
-        if self.unavailable:
-            self.timers.set(job.seq, now + UNAVAILABLE_RETRY)
-        else:
-            self.fail(job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired")
-
-    def holds_lease(self, holder: str, seq: int) -> bool:
-        """Whether a connection has a job that it has not ended. A refused commit may have undone
-        the lease; `reclaim` leases the job again.
+    def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
+        """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
+        period, which ends at the new deadline.
         """
-        return self.leases.holds(holder, seq)
-
-    def leases_of(self, holder: str) -> list[int]:
-        """The seqs of the jobs that a connection has, the oldest lease first."""
-        return self.leases.of_holder(holder)
-
-    def end_leases_of(self, holder: str, now: int) -> None:
-        """End the leases of a closed connection, some in each turn."""
-        self.leases.close(holder, now)
+        self.leases.renew(job, deadline, now, expired=expired)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Return a lease that did not reach its holder. The attempt does not count, unless the
         holder knows its number: then set `counted`, so that no other lease has this number.
         """
-        if job.state != LEASED or self.jobs.get(job.seq) is not job:
-            raise NotLeased
-        lifetime_of(job)  # before the number of the attempt changes
-        if not counted:
-            job.attempt -= 1
-        self.transitions.apply(
-            job, self.queues[job.queue], "released", READY, now, job.holder_protocol
-        )
-        self.caller.must_wait = True
-
-    def lease_to(
-        self,
-        job: Job,
-        queue: Queue,
-        holder: str,
-        actor: int,
-        now: int,
-        until: int | None = None,
-        since: Callable[[Job], int] | None = None,
-    ) -> bool:
-        """Lease a job that was removed from the ready jobs. Return whether an earlier change of the
-        job, such as its push or its transition to ready, is not committed: the reply with the lease
-        must then wait.
-        """
-        start = job.ready_at if since is None else since(job)
-        wait = now - start if now > start else 0
-        if job.attempt or job.failures or job.lifetime is not None or since is not None:
-            lifetime = lifetime_of(job)
-            lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
-            lifetime.leases += 1
-            lifetime.wait += wait
-            lifetime.lease_wait = wait
-            lifetime.renewals = 0
-        job.attempt += 1
-        job.leased_at = now
-        if until is None:
-            until = FOREVER if actor in self.rules.bound else add_time(now, job.lease_duration)
-        job.deadline = until
-        job.holder = holder
-        job.holder_protocol = actor
-        queue.last_requested_at = now
-        if self.caller.own_clock:
-            details_of(job).lease_offset = self.caller.clock_offset
-        is_uncommitted = self.durable and self.is_uncommitted(job.seq)
-        self.transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
-        return is_uncommitted
-
-    def next_job(self, queue: Queue, now: int) -> Job | None:
-        """Remove the next ready job that the limits permit from its queue, and return it."""
-        return self.limits.next_job(queue, now) if self.limits.in_use else queue.ready.pop()
-
-    def is_untimed(self, job: Job) -> bool:
-        """Whether the lease of a job has no timer."""
-        return job.holder_protocol in self._untimed
-
-    def clock_offset(self, job: Job) -> int:
-        """How far the clock of a job's times is ahead of the server's."""
-        return clock_offset(job, self._own_clock)
+        self.leases.release(job, now, counted=counted)
 
     def time_of(self, job: Job, now: int) -> int:
         """The time of the current command by the clock of the job's other times."""
         if job.origin not in self._own_clock:
             return self.caller.server_time(now)
-        return self.caller.time(now, self.clock_offset(job))
-
-    def serve(self, queue: Queue, now: int) -> None:
-        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
-        caller = self.caller
-        if caller.own_clock:
-            now = caller.server_time(now)
-            caller.own_clock = False
-            try:
-                self.serve(queue, now)
-            finally:
-                caller.own_clock = True
-            return
-        while queue.waiters and not queue.paused and not self.unavailable:
-            job = self.next_job(queue, now)
-            if job is None:
-                return
-            if not queue.waiters:  # `next_job` settled limits, which served the waiters
-                queue.ready.add(job)
-                return
-            waiter = next(iter(queue.waiters.values()))
-            self.waiters.remove(waiter)
-            until = add_time(now, waiter.lease_for) if waiter.lease_for else None
-            waiter.must_wait = self.lease_to(job, queue, waiter.holder, waiter.actor, now, until)
-            self.waiters.deliveries.append((waiter, job))
+        return self.caller.time(now, clock_offset(job, self._own_clock))
 
     # Waiting
 
@@ -868,8 +641,7 @@ class Engine:
         for job in self.restoration.orphaned_transients():
             self._end_of_life(job, now)
         self.limits.settle(now)
-        for queue in list(self.queues.values()):
-            self.serve(queue, now)
+        self.assignments.serve_all(now)
 
     def set_alarm(self, key: Hashable, when: int) -> None:
         """Put `key`, which is not a number, into `alarms` at that time."""
@@ -1129,7 +901,7 @@ class Engine:
         self.change_set.queues[name] = paused
         self.record_edit()
         if not paused:
-            self.serve(queue, now)
+            self.assignments.serve(queue, now)
 
     def put_recurring(self, record: RecurringJob) -> None:
         """Add or replace a recurring job."""
@@ -1188,7 +960,7 @@ class Engine:
                     self.open_queue(name)
                 if queue.registered:
                     self.change_set.queues[name] = False
-                    self.serve(queue, now)
+                    self.assignments.serve(queue, now)
                 self.queue_set.drop_if_unused(queue)
 
     def remove_queue_if_left(self, job: Job, name: str, now: int) -> None:

@@ -214,7 +214,9 @@ class Limits(Component):
         if held < self.concurrency[queue.name]:
             return held
         return held - sum(
-            job.queue == queue.name and core.is_untimed(job) and self._has_expired(job, now)
+            job.queue == queue.name
+            and job.holder_protocol in core.rules.untimed
+            and self._has_expired(job, now)
             for job in core.leased.values()
         )
 
@@ -396,7 +398,7 @@ class Limits(Component):
             for name in queues:
                 queue = core.queues.get(name)
                 if queue is not None and queue.waiters:
-                    core.serve(queue, now)
+                    core.assignments.serve(queue, now)
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
@@ -512,7 +514,7 @@ class Limits(Component):
         for name in names:
             queue = self._core.queues.get(name)
             if queue is not None:
-                self._core.serve(queue, now)
+                self._core.assignments.serve(queue, now)
         if not self._unserved and not self._unsettled:
             self._set_timer()
 

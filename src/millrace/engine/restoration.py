@@ -75,7 +75,10 @@ class Restoration:
                 engine.staged[load] = dict(sorted(engine.staged[load].items()))
         # The revert also undid ends of leases and jobs by closed connections: repeat them.
         for job in engine.leased.values():
-            if job.holder_protocol in engine.rules.bound and job.holder not in engine.holders:
+            if (
+                job.holder_protocol in engine.rules.bound
+                and job.holder not in engine.leases.holders
+            ):
                 engine.timers.set(job.seq, 0)
         for job in self.orphaned_transients():
             engine.timers.set(job.seq + LIFETIME_TIMER, 0)

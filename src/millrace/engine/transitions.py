@@ -19,8 +19,6 @@ from .states import BLOCKED, DEAD, DONE, FAILURES, GONE, LEASED, LEGAL, NEW, REA
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: While the store fails, due timers are set again after this time.
-UNAVAILABLE_RETRY = 1_000_000
 #: Causes that put a job behind the ready jobs. After other causes it returns to its old place.
 _ARRIVAL_CAUSES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
 #: Causes that also put it behind jobs that became ready in the same microsecond.
@@ -144,7 +142,7 @@ class Transitions:
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:
-                engine.serve(queue, now)
+                engine.assignments.serve(queue, now)
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self._leased[seq] = job

@@ -56,7 +56,7 @@ SHARED: Final = frozenset(
             "random",
             "next_seq",
             "skip_seqs",
-            "holders",
+            "leases",
         ),
         *("totals", "timer_counts", "statistics", "deadlines", "promote_due"),
         *("wait", "wait_for_end", "cancel_wait", "stop_offering", "stop_offering_all"),
@@ -66,17 +66,12 @@ SHARED: Final = frozenset(
             "cancel",
             "kill",
             "cancel_transient",
-            "end_lease_of_closed",
-            "holds_lease",
-            "leases_of",
-            "end_leases_of",
             "remove_queue_if_left",
             "release",
             "retry_now",
         ),
         *(
             "renew",
-            "start_grace",
             "reclaim",
             "lease_job",
             "promote",
@@ -303,9 +298,6 @@ class LimitedEngine:
 
     def lease(self, queues: Iterable[str], *more: Any, **others: Any) -> Job | None:
         return self.unlimited.lease(self._checked(queues), *more, **others)
-
-    def lease_any(self, queues: Iterable[str], *more: Any) -> Job | None:
-        return self.unlimited.lease_any(self._checked(queues), *more)
 
     def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
         if not self.find_all(jid):

@@ -401,7 +401,7 @@ def _reload(
         hub.max_connections = most
         if hub.protocol in new.sections:
             hub.reload(new.sections[hub.protocol])
-    server.engine.dead_max = new.faktory.dead_max
+    server.engine.retention.dead_max = new.faktory.dead_max
     if store is not None:
         store.outbox.max_bytes = new.journal.outbox_max
     current[0] = effective

@@ -249,25 +249,26 @@ class Server:
 
     def _has_deliveries(self) -> bool:
         engine = self.engine
+        waiters = engine.waiters
         return bool(
-            engine.deliveries
-            or engine.timeouts
-            or engine.outcomes
+            waiters.deliveries
+            or waiters.timeouts
+            or waiters.outcomes
             or engine.alarms
             or self.with_messages
         )
 
     def _dispatch(self, now: int) -> None:
         """Pass results to their connections, which can then run further commands."""
-        engine = self.engine
+        engine, waiters = self.engine, self.engine.waiters
         if self._dispatching:
             return
         self._dispatching = True
         try:
             while self._has_deliveries():
-                deliveries, engine.deliveries = engine.deliveries, []
-                outcomes, engine.outcomes = engine.outcomes, []
-                timeouts, engine.timeouts = engine.timeouts, []
+                deliveries, waiters.deliveries = waiters.deliveries, []
+                outcomes, waiters.outcomes = waiters.outcomes, []
+                timeouts, waiters.timeouts = waiters.timeouts, []
                 alarms, engine.alarms = engine.alarms, []
                 for waiter, job in deliveries:
                     connection: Connection = waiter.owner

@@ -222,7 +222,7 @@ class MasenkoConnection(Connection):
         if self.hub.stopping:
             return  # its tasks are ready again after the start, without a failure
         if self.caller.holder:
-            engine.end_leases_of(self.caller.holder, now)
+            engine.leases.close(self.caller.holder, now)
 
     # Commands
 
@@ -256,7 +256,7 @@ class MasenkoConnection(Connection):
             return
         if not self.caller.holder:
             self.caller.holder = self.hub.name(now)
-            self.engine.holders.add(self.caller.holder)
+            self.engine.leases.holders.add(self.caller.holder)
         if self.hub.stopping:
             queues = ()  # the server stops: no task is leased
         if len(queues) > MAX_WAIT_QUEUES:
@@ -334,7 +334,7 @@ class MasenkoConnection(Connection):
     def _find(self, seq: int, now: int) -> Job | None:
         """A task that this connection has."""
         engine, holder = self.engine, self.caller.holder
-        job = engine.jobs.get(seq) if engine.holds_lease(holder, seq) else None
+        job = engine.jobs.get(seq) if engine.leases.holds(holder, seq) else None
         return job if job and engine.reclaim(job, holder, MASENKO, now) else None
 
     def _info(self, payload: bytes, now: int) -> None:

@@ -11,7 +11,7 @@ no client wait.
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 
 from .commands import MAX_REPLY_BYTES, TOO_LARGE, Nothing, Slices
 from .contract import QlessRefused

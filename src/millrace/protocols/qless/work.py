@@ -267,7 +267,7 @@ def _lose_lock(q: Qless, job: Job, part: JobDetails, now: int, grace: int) -> No
     part.add_entry("timed-out", now, q.max_history)
     part.lapsed_at = job.deadline
     q.publish_lock_lost(job)
-    q.engine.start_grace(job, now + max(0, grace), now)
+    q.engine.renew(job, now + max(0, grace), now, expired=True)
 
 
 def _use_up_a_try(q: Qless, job: Job, part: JobDetails, now: int) -> bool:

@@ -358,8 +358,7 @@ class WorkqConnection(Connection):
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # the server stops: no job is leased
-        lease = engine.lease if len(names) == 1 else engine.lease_any
-        job = lease(names, "", WORKQ, now)
+        job = engine.lease(names, "", WORKQ, now, random_queue=len(names) != 1)
         if job is not None:
             self._reply_with_job(job)
         elif timeout:
