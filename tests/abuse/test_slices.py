@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from millrace.engine.consistency import check_engine
-from millrace.engine.engine import REMOVAL_BATCH_SIZE, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.engine.leases import LEASES_BATCH_SIZE
+from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, FaktoryHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE

@@ -252,7 +252,7 @@ class Past:
         engine, now = self.engine, self.now + worker.skew
         self._as(worker.skew)
         if self.random.random() < 0.1:
-            engine.advance(job, now, QLESS)
+            engine.complete(job, now, QLESS, advances=True)
             due = now + 60 * SECOND if self.random.random() < 0.2 else 0
             engine.move(job, worker.load.queue + "-2", now, QLESS, due=due)
         else:

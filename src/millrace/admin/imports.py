@@ -5,11 +5,12 @@ from typing import Final
 
 from millrace.engine import imports
 from millrace.engine.details import JobDetails, LastError
-from millrace.engine.engine import DAYS, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.errors import LoadError
 from millrace.engine.imports import History
 from millrace.engine.job import Failure, NewJob
 from millrace.engine.recurring import RecurringJob
+from millrace.engine.settings import DAYS
 from millrace.engine.statistics import QueueDay, Spread
 from millrace.protocols.http.pushes import check_queue
 from millrace.protocols.qless.state import Qless

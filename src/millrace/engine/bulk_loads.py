@@ -15,9 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from .engine import LOADS, Engine
+from .engine import Engine
 from .errors import LoadError
 from .job import Job, NewJob
+from .settings import LOADS
 
 State = Literal["open", "releasing", "released"]
 
@@ -123,7 +124,7 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
     """Release up to `count` jobs of a sealed load, and return their number."""
     jobs = first(engine, name, count)
     for job in jobs:
-        engine.release_from_load(job, now)
+        engine.edits.release_from_load(job, now)
     load = find(engine, name)
     if load is not None and load.state == "releasing" and name not in engine.staged:
         _keep(engine, name, BulkLoad("released", now, load.total))

@@ -143,11 +143,11 @@ def _repaired_records(engine: Engine) -> list[Job]:
         blockers = [seq for seq in known if _can_block(engine, existing.get(seq), seq)]
         if job.extra is not None and blockers != job.extra.blockers:
             job.extra.blockers = blockers
-            engine.record_change(job)
+            engine.edits.record_job(job)
         names = [str(tag) for tag, _ in tags_of(job)]
         if job.extra is not None and names != job.extra.tags:
             job.extra.tags = names
-            engine.record_change(job)
+            engine.edits.record_job(job)
     return jobs
 
 

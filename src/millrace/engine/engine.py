@@ -8,9 +8,8 @@ of the waiters, and the result of `take_changes()` to the store. Only this packa
 a job or a queue.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable
 from random import Random
-from sys import intern
 from typing import Any, Final
 
 from .annotations import TRACKED, Annotations, details_of
@@ -18,85 +17,40 @@ from .arrivals import Arrivals
 from .assignments import Assignments
 from .attempts import Attempts
 from .caller import Caller
-from .cascades import CASCADE_TIMER, Cascades
-from .cascades import SETTING as CASCADE_SETTING
+from .cascades import Cascades
 from .change_set import ChangeSet
 from .component import Component
 from .counters import TimerCounts, Totals
 from .deadlines import Deadlines
 from .dependencies import Dependencies
 from .details import Number
+from .due_timers import DueTimers
 from .durations import RecentDurations
-from .errors import NotLeased, WrongState
+from .edits import Edits
 from .failure_groups import FailureGroups
-from .job import (
-    FOREVER,
-    NO_PROTOCOL,
-    Failure,
-    Job,
-    NewJob,
-    extra_of,
-)
+from .job import NO_PROTOCOL, Failure, Job, NewJob
 from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
-from .leases import LEASES_TIMER, LeaseSet, use_server_clock
-from .limits import LIMITS_TIMER, SETTING, Limits, parked_of
+from .leases import LeaseSet
+from .limits import Limits
 from .payloads import PayloadFetcher, PayloadReader
 from .policies import RuleTable
 from .positions import TiedPositions
 from .queues import Queue, QueueSet
-from .recurring import RECURRING_TIMER, RecurringJob, RecurringJobs
-from .recurring import SETTING as RECURRING_SETTING
-from .restoration import DISCARD_TIMER, Restoration, in_order
-from .retention import RETENTION_SETTING, TRIM_TIMER, Retention, changed_setting
+from .recurring import RecurringJob, RecurringJobs
+from .removal import Removal
+from .restoration import Restoration
+from .retention import RETENTION_SETTING, Retention, changed_setting
 from .state_index import StateIndex
-from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED
 from .statistics import QueueDay, Statistics
 from .table import JobTable
 from .timers import UNAVAILABLE_RETRY, TimerHeap
-from .transactions import SETTING as TRANSACTION_SETTING
-from .transactions import TRANSACTION_TIMER, Transactions
+from .transactions import Transactions
 from .transitions import Transitions
-from .waiters import JobOutcome, Waiter, WaiterSet
+from .waiters import Waiter, WaiterSet
 
-#: Settings of bulk loads have this prefix; see bulk_loads.py.
-LOADS: Final = "loads/"
-#: Totals of past days over all queues have this prefix.
-DAYS: Final = "days/"
-#: Idempotency keys of pushes have this prefix; see admin/idempotency.py.
-IDEMPOTENCY: Final = "idempotency/"
-#: Imports have this prefix; see imports.py.
-IMPORTS: Final = "imports/"
-#: A flush removes the settings with these prefixes.
-FLUSHED_SETTINGS: Final = (
-    LOADS,
-    DAYS,
-    TRACKED,
-    SETTING,
-    RECURRING_SETTING,
-    IDEMPOTENCY,
-    IMPORTS,
-    RETENTION_SETTING,
-    CASCADE_SETTING,
-    TRANSACTION_SETTING,
-)
 #: Due timers that one tick handles.
 TICK_BATCH_SIZE: Final = 100
-#: Jobs removed in one step of a flush.
-FLUSH_BATCH_SIZE: Final = 100
-#: Jobs removed in one step of the removal of a queue.
-REMOVAL_BATCH_SIZE: Final = 50
-#: Timers of the engine's components; other keys that are not numbers are alarms.
-_OWN_TIMERS: Final = frozenset(
-    {
-        TRIM_TIMER,
-        LIMITS_TIMER,
-        RECURRING_TIMER,
-        CASCADE_TIMER,
-        TRANSACTION_TIMER,
-        DISCARD_TIMER,
-        LEASES_TIMER,
-    }
-)
 
 
 class Engine:
@@ -105,7 +59,7 @@ class Engine:
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
         self.random = random
         self.rules = rules
-        self._untimed, self._own_clock = rules.untimed, rules.own_clock
+        self._own_clock = rules.own_clock
         #: Why the store fails, or empty. While it fails, no job changes and clients wait.
         self.unavailable = ""
         #: Reads payloads that live in the store; None: all are in memory.
@@ -158,8 +112,6 @@ class Engine:
         #: The caller between commands, and the caller of the current command.
         self.server_caller = Caller(self, NO_PROTOCOL)
         self.caller = self.server_caller
-        #: Leases that ended because the previous process ended: seq -> attempt.
-        self.interrupted: dict[int, int] = {}
         #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
         #: jobs in `ready_since`, which became ready later.
         self.restored_seq = 0
@@ -194,11 +146,13 @@ class Engine:
         self.transitions = Transitions(self)
         self.restoration = Restoration(self)
         self._arrivals = Arrivals(self)
-        self._attempts = Attempts(self)
-        self.cascades.connect(self._attempts)
+        self.edits = Edits(self)
+        self.attempts = Attempts(self)
         self.recurring = RecurringJobs(self)
         self.transactions = Transactions(self)
         self.assignments = Assignments(self)
+        self.removal = Removal(self)
+        self._due_timers = DueTimers(self)
 
     @property
     def settings(self) -> dict[str, bytes]:
@@ -294,28 +248,12 @@ class Engine:
         else:
             self._settings[key] = value
         self.change_set.settings[key] = value
-        self.record_edit()
+        self.edits.record()
 
     def set_setting_unacknowledged(self, key: str, value: bytes) -> None:
         """Set a durable setting without letting the reply wait."""
         self._settings[key] = value
         self.change_set.settings[key] = value
-
-    def record_edit(self) -> None:
-        """Record that the change set has a change without an event. The reply waits for it."""
-        self.change_set.edits += 1
-        self.caller.must_wait = True
-
-    def record_change(self, job: Job) -> None:
-        """Record a change of a job that is not a transition."""
-        if job.seq not in self.change_set.new:
-            self.change_set.changed[job.seq] = job
-        self.record_edit()
-
-    def record_unacknowledged(self, job: Job) -> None:
-        """Record a change of a job that no reply announces."""
-        if job.seq not in self.change_set.new:
-            self.change_set.changed[job.seq] = job
 
     def current_statistics(self) -> Statistics:
         """The statistics, up to date."""
@@ -466,44 +404,17 @@ class Engine:
         result: bytes | None = None,
         keep_until: int = 0,
         unleased: bool = False,
+        advances: bool = False,
     ) -> None:
         """End the job with success. The engine retains it until the end of its time to live, or
         until `keep_until`, or until the time that `Retention.end_of` returns. With `unleased`, the
-        job need not be leased.
+        job need not be leased. With `advances`, only a step of the job has ended, and the caller
+        then moves it to the next queue.
         """
-        if job.state != LEASED and not (unleased and job.state in {READY, SCHEDULED}):
-            raise NotLeased
-        if self.caller.own_clock and job.origin not in self._own_clock:
-            now = self._use_server_clock(job, now)
-            try:
-                self.complete(
-                    job, now, actor, result=result, keep_until=keep_until, unleased=unleased
-                )
-            finally:
-                self.caller.own_clock = True
-            return
-        self.totals.processed += 1
-        run = max(0, now - job.leased_at) if job.state == LEASED else 0
-        queue = self.queues[job.queue]
-        if job.expires_at:
-            keep_until = job.expires_at
-        elif job.origin in self.rules.kept:
-            keep_until = FOREVER
-        elif not keep_until and (
-            result or job.extra is not None or RETENTION_SETTING in self.settings
-        ):
-            setting = self.settings.get(RETENTION_SETTING)
-            keep_until = self.retention.end_of(job, result, setting, now)
-        if job.seq in self.waiters.by_job:
-            self.waiters.job_ended(JobOutcome(job, "completed", True, result or b""))
-        if keep_until > now:
-            if result is not None or job.extra is not None:
-                extra_of(job).result = result
-            job.due_at = keep_until
-            self.transitions.apply(job, queue, "completed", DONE, now, actor, 0, run)
+        if advances:
+            self.attempts.advance(job, now, actor)
         else:
-            self.transitions.apply(job, queue, "completed", GONE, now, actor, 0, run)
-        self.caller.must_wait = True
+            self.attempts.complete(job, now, actor, result, keep_until, unleased)
 
     def fail(
         self,
@@ -520,41 +431,24 @@ class Engine:
         final: bool = False,
         again_at: int | None = None,
         uses_try: bool = True,
+        removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure; see Attempts.fail."""
-        caller = self.caller
-        own_clock = caller.own_clock
-        if own_clock and job.origin not in self._own_clock:
-            again_at = None if again_at is None else caller.server_time(again_at)
-            now = self._use_server_clock(job, now)
-        try:
-            self._attempts.fail(
-                job,
-                now,
-                actor,
-                group,
-                message,
-                backtrace,
-                cause=cause,
-                result=result,
-                unleased=unleased,
-                final=final,
-                again_at=again_at,
-                uses_try=uses_try,
-            )
-        finally:
-            caller.own_clock = own_clock
-
-    def _use_server_clock(self, job: Job, now: int) -> int:
-        """Let the server's clock apply to the rest of the command, and return its time. The policy
-        of the job decides about its retries and its retention, and uses this clock.
-        """
-        caller = self.caller
-        now = caller.server_time(now)
-        caller.own_clock = False
-        if job.state == LEASED and job.holder_protocol in self._own_clock:
-            use_server_clock(job)  # the clock of the lease, not of this command
-        return now
+        self.attempts.fail(
+            job,
+            now,
+            actor,
+            group,
+            message,
+            backtrace,
+            cause=cause,
+            result=result,
+            unleased=unleased,
+            final=final,
+            again_at=again_at,
+            uses_try=uses_try,
+            removes_queue=removes_queue,
+        )
 
     def move(
         self,
@@ -567,7 +461,7 @@ class Engine:
         blockers: list[int] | None = None,
     ) -> None:
         """Move a job in any state to a queue, where it starts again; see Attempts.move."""
-        self._attempts.move(job, name, now, actor, due=due, blockers=blockers)
+        self.attempts.move(job, name, now, actor, due=due, blockers=blockers)
 
     # The store
 
@@ -588,60 +482,17 @@ class Engine:
 
     def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
         """Handle due timers, at most `limit` of them."""
-        self.waiters.tick()
-        long_work: list[Callable[[int], None]] = []
-        for key in self.timers.due(now, limit):
-            if not isinstance(key, int):
-                if key not in _OWN_TIMERS:
-                    self.alarms.append(key)
-                elif self.unavailable:
-                    self.timers.set(key, now + UNAVAILABLE_RETRY)
-                elif key == LIMITS_TIMER:
-                    self.limits.tick(now)
-                elif key == RECURRING_TIMER:
-                    self.recurring.tick(now)
-                else:
-                    long_work.append(self._long_work(key))
-            elif key < 0:
-                self.waiters.time_out(key, now)
-            elif self.unavailable:
-                self.timers.set(key, now + UNAVAILABLE_RETRY)
-            elif key < LIFETIME_TIMER:
-                self._timer_due(self.jobs[key], now)
-            elif key - LIFETIME_TIMER in self.jobs:
-                self._end_of_life(self.jobs[key - LIFETIME_TIMER], now)
-        for step in long_work:  # one step per tick: each sets its timer again
-            step(now)
-
-    def _long_work(self, key: Hashable) -> Callable[[int], None]:
-        if key == CASCADE_TIMER:
-            return self.cascades.tick
-        if key == LEASES_TIMER:
-            return self.leases.tick
-        if key == DISCARD_TIMER:
-            return self.restoration.free_discarded
-        return self.transactions.tick if key == TRANSACTION_TIMER else self._attempts.trim_dead
+        self._due_timers.tick(now, limit)
 
     def clock_moved(self, by: int) -> None:
         """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
         alarms retain their durations. Leases and due times are points in time and follow the clock.
         """
-
-        def is_duration(key: Hashable) -> bool:
-            if isinstance(key, int):
-                return self.waiters.waited_at_last_tick(key)
-            return key not in _OWN_TIMERS or key == TRIM_TIMER
-
-        self.timers.move(is_duration, by)
-        self.recurring.clock_set()
+        self._due_timers.clock_moved(by)
 
     def resume(self, now: int) -> None:
         """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
-        self.unavailable = ""
-        for job in self.restoration.orphaned_transients():
-            self._end_of_life(job, now)
-        self.limits.settle(now)
-        self.assignments.serve_all(now)
+        self.restoration.resume(now)
 
     def set_alarm(self, key: Hashable, when: int) -> None:
         """Put `key`, which is not a number, into `alarms` at that time."""
@@ -650,88 +501,19 @@ class Engine:
     def cancel_alarm(self, key: Hashable) -> None:
         self.timers.cancel(key)
 
-    def _timer_due(self, job: Job, now: int) -> None:
-        queue = self.queues[job.queue]
-        if job.state == SCHEDULED:
-            if job.failures:
-                self.timer_counts.retried += 1
-            else:
-                self.timer_counts.started += 1
-            self.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
-        elif job.state == LEASED:
-            if (
-                job.holder_protocol in self.rules.bound
-                and self.interrupted.get(job.seq) == job.attempt
-            ):
-                self._return_after_restart(job, now)
-                return
-            self.timer_counts.expired += 1
-            group, message = self.rules.policies[job.origin].expired
-            self.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
-            return
-        else:
-            self.timer_counts.purged += 1
-            self.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
-    def _return_after_restart(self, job: Job, now: int) -> None:
-        """Return a lease without a failure, because a restart closed its connection."""
-        self.transitions.apply(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
-    def _end_of_life(self, job: Job, now: int) -> None:
-        """End a job at the end of its time to live."""
-        if job.state in {DONE, DEAD}:
-            self.timer_counts.purged += 1
-            cause = "purged"
-        elif job.extra is not None and job.extra.transient:
-            cause = "cancelled"
-        else:
-            self.timer_counts.evicted += 1
-            cause = "evicted"
-            if job.seq in self.waiters.by_job:
-                self.waiters.job_ended(JobOutcome(job, cause, False, b""))
-        self.transitions.apply(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
     # Other changes of jobs
 
     def retry_now(self, job: Job, now: int) -> None:
         """Make a scheduled or dead job ready now."""
-        if job.state not in {SCHEDULED, DEAD}:
-            raise WrongState
-        if job.state == DEAD:
-            job.due_at = 0  # until now this was the end of its retention
-        self.transitions.apply(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
-        self.caller.must_wait = True
+        self.attempts.retry_now(job, now)
 
     def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
         """Move a job that is not leased to the dead set, with this failure if given."""
-        if job.state in {LEASED, DONE}:
-            raise WrongState
-        if self.caller.own_clock and job.origin not in self._own_clock:
-            now = self._use_server_clock(job, now)
-            try:
-                self.kill(job, now, failure)
-            finally:
-                self.caller.own_clock = True
-            return
-        if failure is not None:
-            job.failure = failure
-        if job.state == BLOCKED:
-            self._leave_load(job)
-        if job.seq in self.waiters.by_job:
-            self.waiters.job_ended(JobOutcome(job, "killed", False, b""))
-        self.transitions.apply(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
-        self._attempts.fail_dependents(job, now)
-        self.caller.must_wait = True
+        self.attempts.kill(job, now, failure)
 
     def cancel(self, job: Job, now: int, actor: int = NO_PROTOCOL) -> None:
         """Remove a job in any state, and end its lease if it has one."""
-        if job.seq in self.waiters.by_job:
-            self.waiters.job_ended(JobOutcome(job, "cancelled", False, b""))
-        self.transitions.apply(job, self.queues[job.queue], "cancelled", GONE, now, actor)
-        self.caller.must_wait = True
+        self.removal.cancel(job, now, actor)
 
     def cancel_transient(self, job: Job, now: int) -> None:
         """Remove a transient job of a disconnected client; while the store fails, a timer removes
@@ -746,16 +528,7 @@ class Engine:
         """Remove transient jobs after a restart, and return leases that were bound to connections,
         without a failure. The restart has closed all connections.
         """
-        self.clock = now
-        for job in self.restoration.orphaned_transients():
-            self.cancel(job, now)
-        self.transactions.after_restart(now)
-        bound = [job for job in self.leased.values() if job.holder_protocol in self.rules.bound]
-        self.interrupted = {job.seq: job.attempt for job in bound}
-        for job in in_order(bound):
-            self._return_after_restart(job, now)
-        self.limits.settle(now)
-        self.recurring.clock_set()
+        self.restoration.after_restart(now)
 
     def payload(self, job: Job) -> bytes:
         """The payload of a job, from memory or from the store."""
@@ -785,35 +558,16 @@ class Engine:
         self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
     ) -> None:
         """Change pushed fields of a job."""
-        if kind is not None:
-            job.kind = intern(kind)
-        if payload is not None:
-            job.inline_payload, job.stored_size = payload, 0
-        if retries >= 0:
-            job.retries = retries
-        if job.seq not in self.change_set.new:
-            self.change_set.rewritten[job.seq] = job
-        self.record_edit()
+        self.edits.update(job, kind, payload, retries)
 
     def set_rank(self, job: Job, rank: Number, place: int) -> None:
         """Change the order of a job."""
-        queue = self.queues[job.queue]
-        queue.version += 1
-        ready = queue.ready if job.state == READY else None
-        parked = parked_of(job)
-        if parked is not None:
-            ready, parked.rank = None, rank
-        if ready is not None:
-            ready.remove(job)
-        job.rank, job.position = rank, place
-        if ready is not None:
-            ready.add(job)
-        self.record_change(job)
+        self.edits.set_rank(job, rank, place)
 
     def set_tags(self, job: Job, tags: list[tuple[Any, int]]) -> None:
         """Replace the tags of a job: pairs of a tag and the time at which the job got it."""
         self.annotations.set_tags(job, tags)
-        self.record_change(job)
+        self.edits.record_job(job)
 
     def track(self, jid: str, when: int | None) -> None:
         """Track an id from the time `when`; None stops the tracking. The job need not exist."""
@@ -825,51 +579,15 @@ class Engine:
     ) -> None:
         """Append an entry to the job's log, which retains its first and its newest entries."""
         details_of(job).add_entry(word, when, limit, fields)
-        self.record_change(job)
-
-    def advance(self, job: Job, now: int, actor: int) -> None:
-        """End a successful step of a job that the caller then moves to the next queue."""
-        if job.state != LEASED:
-            raise NotLeased
-        self.totals.processed += 1
-        run = max(0, now - job.leased_at)
-        self.transitions.apply(job, self.queues[job.queue], "advanced", DONE, now, actor, 0, run)
-        self.caller.must_wait = True
+        self.edits.record_job(job)
 
     def block(self, job: Job, blockers: list[int]) -> None:
         """Add blockers to a blocked job."""
-        if job.state != BLOCKED:
-            raise WrongState
-        self.dependencies.block(job, blockers)
-        self.record_change(job)
+        self.edits.block(job, blockers)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
         """Remove blockers from a blocked job."""
-        if job.state != BLOCKED or job.extra is None:
-            raise WrongState
-        for seq in blockers:
-            if seq in job.extra.blockers:
-                job.extra.blockers.remove(seq)
-                self.dependencies.unlink(seq, job.seq)
-        self.record_change(job)
-        if not job.extra.blockers and not job.extra.load:
-            self.transitions.start_unblocked(job, now)
-
-    def release_from_load(self, job: Job, now: int) -> None:
-        """Release a job from its bulk load. It becomes ready or scheduled, or stays blocked."""
-        if job.state != BLOCKED:
-            raise WrongState
-        self._leave_load(job)
-        if job.extra is None or not job.extra.blockers:
-            self.transitions.start_unblocked(job, now)
-        self.record_change(job)
-
-    def _leave_load(self, job: Job) -> None:
-        if job.extra is not None and job.extra.load:
-            self.states.unstage(job)
-            job.extra.load = ""
-            if job.extra.is_empty:
-                job.extra = None
+        self.edits.unblock(job, blockers, now)
 
     def detach(self, job: Job) -> None:
         """Remove all blockers of a job that is about to be removed."""
@@ -877,18 +595,13 @@ class Engine:
 
     def promote(self, job: Job, now: int) -> None:
         """Make a scheduled job ready when it is due by the clock of the client."""
-        if job.state != SCHEDULED:
-            raise WrongState
-        self.deadlines.remove(job)
-        self._timer_due(job, now)
+        self._due_timers.promote(job, now)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
         """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
-        if not self.unavailable:
-            for job in self.deadlines.take_due(queue, now, limit):
-                self.promote(job, now)
+        self._due_timers.promote_due(queue, now, limit)
 
     # Queues
 
@@ -899,7 +612,7 @@ class Engine:
             return
         queue.paused = paused
         self.change_set.queues[name] = paused
-        self.record_edit()
+        self.edits.record()
         if not paused:
             self.assignments.serve(queue, now)
 
@@ -929,61 +642,18 @@ class Engine:
         """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
         they open the queue again when they become ready.
         """
-        for _ in self.remove_queue_in_slices(name, now):
-            pass
+        self.removal.remove_queue(name, now)
 
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue as `remove_queue` does, in several steps. The first step hides the queue
         and the jobs that are ready at that time. If the caller closes it early, the remaining jobs
         stay.
         """
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered:
-            return
-        queue.registered = False
-        queue.paused = True  # so that no waiter receives a job that is about to be removed
-        self.change_set.queues[name] = None
-        self.record_edit()
-        reverts = self.revert_count
-        try:
-            for number, job in enumerate(list(queue.ready), 1):
-                if job.state == READY and self.jobs.get(job.seq) is job:
-                    self.cancel(job, now)  # this can unblock a job, which opens the queue again
-                if number % REMOVAL_BATCH_SIZE == 0:
-                    yield
-                    if self.revert_count != reverts:
-                        return  # the store has refused a step, and the engine has reverted it
-        finally:
-            if self.revert_count == reverts and self.queues.get(name) is queue:
-                queue.paused = False
-                if queue.counts[READY] and not queue.registered:
-                    self.open_queue(name)
-                if queue.registered:
-                    self.change_set.queues[name] = False
-                    self.assignments.serve(queue, now)
-                self.queue_set.drop_if_unused(queue)
-
-    def remove_queue_if_left(self, job: Job, name: str, now: int) -> None:
-        """Remove the queue of a failed job if the failure was final, the queue is now empty, and
-        the policy of the job requires it.
-        """
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered or queue.paused or queue.waiters:
-            return
-        left = job.queue != name or job.state == DEAD
-        removes = self.rules.policies[job.origin].removes_empty_queue
-        if left and removes and not any(queue.counts[:DEAD]):
-            self.remove_queue(name, now)
+        return self.removal.queue_steps(name, now)
 
     def forget_queue(self, name: str) -> None:
         """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered:
-            return
-        queue.registered = queue.paused = False
-        self.change_set.queues[name] = None
-        self.queue_set.drop_if_unused(queue)
-        self.record_edit()
+        self.removal.forget_queue(name)
 
     def set_retention(self, name: str, period: int | None) -> None:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
@@ -1002,54 +672,19 @@ class Engine:
         statistics = self.current_statistics()
         for day in days:
             statistics.merge(day)
-        self.record_edit()
+        self.edits.record()
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""
         self.current_statistics().drop(queues)
-        self.record_edit()
+        self.edits.record()
 
     def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
         """Remove every job, queue, load and counter, or only the jobs pushed over one protocol.
         Waiting clients continue to wait.
         """
-        if origin != NO_PROTOCOL:
-            for _ in self.flush_steps(lambda: now, origin):
+        if origin == NO_PROTOCOL:
+            self.removal.flush(now)
+        else:
+            for _ in self.removal.flush_steps(lambda: now, origin):
                 pass
-            return
-        self.leases.end_all()
-        self.restoration.clear()
-        old, self.change_set = self.change_set, ChangeSet()
-        self.change_set.ended_leases = old.ended_leases
-        self.change_set.cleared = True
-        self.change_set.events, self.change_set.settings = old.events, old.settings
-        self.change_set.folded = old.folded
-        ended = [key for key in self.settings if key.startswith(FLUSHED_SETTINGS)]
-        for key in ended:
-            self.set_setting(key, None)
-        self.load_settings()
-        last = self.next_seq - 1
-        nothing = (0,) * 7
-        self.change_set.events.append(
-            (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *nothing, GONE, 0)
-        )
-        self.caller.must_wait = True
-
-    def flush_steps(self, clock: Callable[[], int], origin: int) -> Iterator[int]:
-        """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
-        Jobs pushed after the first step stay.
-        """
-        seqs = list(self.jobs)
-        done = 0
-        # Remove the newest jobs first, so that no dependent becomes ready before its removal.
-        for seq in reversed(seqs):
-            job = self.jobs.get(seq)
-            if job is None or job.origin != origin:
-                continue
-            self.cancel(job, clock(), origin)
-            done += 1
-            if done == FLUSH_BATCH_SIZE:
-                yield done
-                done = 0
-        if done:
-            yield done

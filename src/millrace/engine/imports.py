@@ -17,9 +17,10 @@ from typing import Final
 import msgspec
 
 from . import bulk_loads
-from .engine import IMPORTS, LOADS, Engine
+from .engine import Engine
 from .errors import LoadError
 from .job import Failure, Job, NewJob, extra_of
+from .settings import IMPORTS, LOADS
 from .states import DONE
 
 #: Size of the digest of an id, in bytes.

@@ -124,7 +124,7 @@ class LeaseSet(Component):
             else make_event(job, "renewed", LEASED, now, actor)
         )
         core.change_set.events.append(event)
-        core.record_change(job)
+        core.edits.record_job(job)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Return a lease that did not reach its holder; see Engine.release."""
@@ -176,7 +176,9 @@ class LeaseSet(Component):
         if core.unavailable:
             core.timers.set(job.seq, now + UNAVAILABLE_RETRY)
         else:
-            core.fail(job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired")
+            core.attempts.fail(
+                job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired"
+            )
 
     # The index
 
@@ -258,7 +260,7 @@ class LeaseSet(Component):
             if job is not None and job.state == LEASED and job.holder == holder:
                 queue = job.queue
                 self.end_lost(job, now, f"the connection {holder} has ended")
-                core.remove_queue_if_left(job, queue, now)
+                core.removal.remove_queue_if_left(job, queue, now)
         if self._ending:
             core.timers.set(LEASES_TIMER, now)
 

@@ -293,20 +293,20 @@ class Limits(Component):
         details_of(job).limits = keys
         if held:
             self.enter(job)
-        self._core.record_unacknowledged(job)
+        self._core.change_set.record(job)
 
     def release(self, job: Job, key: str, now: int) -> None:
         """Release a job from a key that it uses or waits for."""
         parked = parked_of(job)
         if job.state == LEASED and uses(job, key):
             details_of(job).released_limits.append(key)
-            self._core.record_change(job)
+            self._core.edits.record_job(job)
             if self.holders.get(key, {}).pop(job.seq, self) is None:
                 self._changed(key, now)
         elif parked is not None and parked.key == key:
             parked.key = ""
             heappush(self.waiting.setdefault("", []), self._entry(job, parked))
-            self._core.record_change(job)
+            self._core.edits.record_job(job)
             self._changed(key, now)
 
     # Leasing
@@ -357,7 +357,7 @@ class Limits(Component):
         for other in keys_of(job):
             if other != key and other in self.waiting:
                 self.freed[other] = None  # it may have been the only job that this key let in
-        core.record_unacknowledged(job)
+        core.change_set.record(job)
 
     def _entry(self, job: Job, parked: Parked) -> Entry:
         """The place of a job among those that wait for its key. Jobs that were parked at the same
@@ -440,7 +440,7 @@ class Limits(Component):
         if job.origin in core.rules.own_clock:
             job.position = core.time_of(job, now) - 1
         ready.add(job)
-        core.record_unacknowledged(job)
+        core.change_set.record(job)
 
     def _return_one(self, queue: Queue, now: int) -> bool:
         """Return a parked job of a queue whose keys have room, and return whether one was found.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
 from .counters import Totals
-from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, Job
+from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job
 from .job_timers import LIFETIME_TIMER
 from .retention import TRIM_TIMER
 from .states import READY
@@ -30,6 +30,8 @@ class Restoration:
         self._engine = engine
         #: Records removed by a flush: freeing a million at once would delay all clients.
         self._discarded: list[list[object]] = []
+        #: Leases that ended because the previous process ended: seq -> attempt.
+        self._interrupted: dict[int, int] = {}
 
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
@@ -84,6 +86,46 @@ class Restoration:
             engine.timers.set(job.seq + LIFETIME_TIMER, 0)
         engine.revert_count += 1
         engine.change_set = ChangeSet()
+
+    def after_restart(self, now: int) -> None:
+        """Remove transient jobs after a restart, and return leases that were bound to connections,
+        without a failure. The restart has closed all connections.
+        """
+        engine = self._engine
+        engine.clock = now
+        for job in self.orphaned_transients():
+            engine.cancel(job, now)
+        engine.transactions.after_restart(now)
+        bound = [job for job in engine.leased.values() if self._is_bound(job)]
+        self._interrupted = {job.seq: job.attempt for job in bound}
+        for job in in_order(bound):
+            self.return_lease(job, now)
+        engine.limits.settle(now)
+        engine.recurring.clock_set()
+
+    def resume(self, now: int) -> None:
+        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
+        engine = self._engine
+        engine.unavailable = ""
+        for job in self.orphaned_transients():
+            engine.removal.end_of_life(job, now)
+        engine.limits.settle(now)
+        engine.assignments.serve_all(now)
+
+    def was_interrupted(self, job: Job) -> bool:
+        """Whether the end of the previous process has interrupted the lease of a job."""
+        return self._is_bound(job) and self._interrupted.get(job.seq) == job.attempt
+
+    def return_lease(self, job: Job, now: int) -> None:
+        """Return a lease without a failure, because a restart closed its connection."""
+        engine = self._engine
+        queue = engine.queues[job.queue]
+        engine.transitions.apply(job, queue, "released", READY, now, NO_PROTOCOL)
+        engine.caller.must_wait = True
+
+    def _is_bound(self, job: Job) -> bool:
+        """Whether the lease of a job ends with the connection of its holder."""
+        return job.holder_protocol in self._engine.rules.bound
 
     def orphaned_transients(self) -> list[Job]:
         """Transient jobs whose client has gone or no longer waits."""

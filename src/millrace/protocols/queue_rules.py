@@ -66,7 +66,6 @@ SHARED: Final = frozenset(
             "cancel",
             "kill",
             "cancel_transient",
-            "remove_queue_if_left",
             "release",
             "retry_now",
         ),
@@ -75,8 +74,6 @@ SHARED: Final = frozenset(
             "reclaim",
             "lease_job",
             "promote",
-            "advance",
-            "record_change",
             "update",
         ),
         *(

@@ -319,9 +319,7 @@ class MasenkoConnection(Connection):
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
         job = self._acquired(seq, now)
-        queue = job.queue
-        self.engine.fail(job, now, MASENKO, "Nack", "", [])
-        self.engine.remove_queue_if_left(job, queue, now)
+        self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
         self.respond(b"OK", OK)
 
     def _acquired(self, seq: int, now: int) -> Job:

@@ -465,7 +465,7 @@ def _advance(
     part.add_entry("put", now, q.max_history, {"q": queue})
     queue = q.queue_name(queue)
     q.register_queue(queue, now)
-    q.engine.advance(job, now, QLESS)
+    q.engine.complete(job, now, QLESS, advances=True)
     part.waiting_since = now
     clear_holder(job)
     due = _due(q, job, due)
