@@ -137,7 +137,7 @@ def write_turn(batch: ChangeSet, engine: Engine, store: Store) -> None:
     if must_write(batch, store):
         store.prepare(batch, engine)
         store.commit()
-        engine.payload_reader = store.payload_reader
+        engine.payloads.reader = store.payload_reader
         release_payloads(store, engine)
 
 
@@ -173,7 +173,7 @@ def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None 
     engine = Engine(Random(1), protocol_rules(), dead_max=dead_max)
     recovered = store.load(progress, engine.jobs)
     recovered.fill(engine)
-    engine.payload_reader = store.payload_reader
+    engine.payloads.reader = store.payload_reader
     return engine
 
 

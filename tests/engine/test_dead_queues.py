@@ -436,7 +436,7 @@ def test_a_dead_queue_opened_by_a_reverted_change_is_unknown_again(store):
     scene = MasenkoScene()
     scene.pushed_and_leased(dead_queue="dead")
     scene = restarted(scene, store)
-    scene.engine.after_restart(scene.now)
+    scene.engine.restoration.after_restart(scene.now)
     scene.fail(scene.lease())
     assert scene.engine.queues["dead"].registered
     refused(scene, store)

@@ -205,7 +205,7 @@ def test_raising_or_removing_a_limit_returns_parked_jobs(scene: Scene) -> None:
     limit(scene, 2, "mail")
     assert scene.lease() is jobs[1]
     assert scene.lease() is None
-    scene.engine.delete_limit("mail", scene.now)
+    scene.engine.set_limit("mail", None, 0, scene.now)
     assert scene.lease() is jobs[2]
     assert not scene.engine.limits.in_use
 
@@ -254,7 +254,7 @@ def test_a_job_can_be_released_from_a_key(scene: Scene) -> None:
     first, second = push(scene, "a", "mail"), push(scene, "b", "mail")
     scene.lease()
     assert scene.lease() is None
-    scene.engine.release_limit(first, "mail", scene.now)
+    scene.engine.limits.release(first, "mail", scene.now)
     assert scene.lease() is second
     assert scene.engine.limits.usage("mail") == 1
 
@@ -265,7 +265,7 @@ def restarted(scene: Scene) -> Scene:
     store.commit()
     again = Scene()
     store.load().fill(again.engine)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     return again
 
 
@@ -420,14 +420,14 @@ class Walk:
             expires = now + 5 * SECOND if self.random.random() < 0.3 else 0
             self.engine.set_limit(key, self.random.randrange(1, 4), expires, now)
         elif turn < 0.7:
-            self.engine.delete_limit(key, now)
+            self.engine.set_limit(key, None, 0, now)
         elif turn < 0.8:
             self.engine.pause(
                 self.random.choice(QUEUES), paused=self.random.random() < 0.5, now=now
             )
         elif self.engine.jobs:
             job = self.random.choice(list(self.engine.jobs.values()))
-            self.engine.release_limit(job, key, now)
+            self.engine.limits.release(job, key, now)
 
     def check(self) -> None:
         engine, limits = self.engine, self.engine.limits

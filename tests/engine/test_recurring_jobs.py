@@ -20,7 +20,7 @@ def scene() -> Scene:
 
 def record(scene: Scene, jid: str = "r", *, backlog: float = 0, **more) -> RecurringJob:
     found = RecurringJob(jid, "klass", b"{}", "default", 60, 0, 5, backlog, ["red"], START, **more)
-    scene.engine.put_recurring(found)
+    scene.engine.recurring.put(found)
     return found
 
 
@@ -149,7 +149,7 @@ def test_a_record_continues_after_a_restart_with_the_right_clock(scene: Scene) -
     again = restarted(scene, MemoryStore())
     before = len(names(again))
     again.now -= years * SECOND
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     again.tick()
     again.advance(61)
     assert len(names(again)) == before + 1
@@ -158,17 +158,17 @@ def test_a_record_continues_after_a_restart_with_the_right_clock(scene: Scene) -
 def test_a_restart_keeps_the_first_delay_of_a_record(scene: Scene) -> None:
     delayed = record(scene, timed=True)
     delayed.next = START + 60 * MINUTE
-    scene.engine.put_recurring(delayed)
+    scene.engine.recurring.put(delayed)
     again = restarted(scene, MemoryStore())
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     again.advance(59 * 60)
     assert names(again) == []
 
 
 def test_a_deleted_record_pushes_no_job(scene: Scene) -> None:
     record(scene)
-    assert scene.engine.delete_recurring("r")
-    assert not scene.engine.delete_recurring("r")
+    assert scene.engine.recurring.delete("r")
+    assert not scene.engine.recurring.delete("r")
     assert scene.lease() is None
 
 

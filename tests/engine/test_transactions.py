@@ -176,7 +176,7 @@ def test_a_crash_before_the_end_discards_the_transaction(scene):
     assert connection.run(scene.now, 1)
     again = restarted(scene, store)
     assert states(again)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     assert not states(again)
     assert again.engine.queues["held"].counts[READY] == 2
     consistent(again.engine)
@@ -189,7 +189,7 @@ def test_a_crash_after_the_end_keeps_the_transaction(scene):
     seal(scene, connection)
     assert READY not in states(scene)
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     assert states(again) == [READY] * MANY
     assert not any(job.queue == "held" for job in again.engine.jobs.values())
     consistent(again.engine)

@@ -42,7 +42,7 @@ class WorkqScene(Scene):
     def awaits(self, job: Job, seconds: float = 10, *, owns_job: bool = False) -> Waiter:
         waiter = Waiter((), "", WORKQ, None)
         waiter.owns_job = owns_job
-        self.engine.wait_for_end(job, waiter, self.now + int(seconds * SECOND))
+        self.engine.wait(waiter, self.now + int(seconds * SECOND), job)
         return waiter
 
     def notifications(self) -> list[tuple[Waiter, str, bool, bytes]]:
@@ -333,7 +333,7 @@ def test_a_paused_queue_is_not_chosen():
 
 def test_an_abandoned_job_is_removed():
     scene = WorkqScene()
-    scene.engine.cancel_transient(scene.push(transient=True), scene.now)
+    scene.engine.cancel(scene.push(transient=True), scene.now, deferrable=True)
     assert not scene.engine.jobs
 
 
@@ -341,7 +341,7 @@ def test_an_abandoned_job_is_removed_when_the_store_recovers():
     scene = WorkqScene()
     job = scene.push(transient=True)
     scene.engine.unavailable = "disk full"
-    scene.engine.cancel_transient(job, scene.now)
+    scene.engine.cancel(job, scene.now, deferrable=True)
     scene.advance(3)
     assert scene.engine.jobs
     scene.engine.resume(scene.now)
@@ -356,7 +356,7 @@ def test_an_abandoned_job_is_removed_before_the_next_delivery():
     scene = WorkqScene()
     job = scene.push(transient=True)
     scene.engine.unavailable = "disk full"
-    scene.engine.cancel_transient(job, scene.now)
+    scene.engine.cancel(job, scene.now, deferrable=True)
     scene.wait(seconds=60)
     scene.now -= 3600 * SECOND  # the removal does not depend on the clock
     scene.engine.resume(scene.now)
@@ -401,7 +401,7 @@ def test_a_restart_drops_transient_jobs_and_records_it_in_the_journal():
     commit(scene.engine, store)
     engine = recover(store)
     assert len(engine.jobs) == 3
-    engine.after_restart(scene.now)
+    engine.restoration.after_restart(scene.now)
     assert [job.jid for job in engine.jobs.values()] == ["stays"]
     assert [row[1] for row in engine.change_set.events] == ["cancelled", "cancelled"]
 

@@ -164,7 +164,7 @@ class Past:
 
     def _lose_client(self, job: Job) -> None:
         if self.engine.jobs.get(job.seq) is job:
-            self.engine.cancel_transient(job, self.now)
+            self.engine.cancel(job, self.now, deferrable=True)
 
     # Workers
 
@@ -333,7 +333,7 @@ class Past:
         self.engine.pause(name, paused=False, now=self.now)
 
     def _restart(self) -> None:
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
 
     def _flush(self) -> None:
         self.engine.flush(self.now)

@@ -74,7 +74,7 @@ class Clocks:
     def restarts(self) -> None:
         commit(self.engine, self.store)
         self._begin(recover(self.store))
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
         self.api.qless.refresh()
 
 

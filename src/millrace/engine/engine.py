@@ -32,17 +32,17 @@ from .job import NO_PROTOCOL, Failure, Job, NewJob
 from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
 from .leases import LeaseSet
 from .limits import Limits
-from .payloads import PayloadFetcher, PayloadReader
+from .payloads import Payloads
 from .policies import RuleTable
 from .positions import TiedPositions
 from .queues import Queue, QueueSet
-from .recurring import RecurringJob, RecurringJobs
+from .recurring import RecurringJobs
 from .removal import Removal
 from .restoration import Restoration
 from .retention import RETENTION_SETTING, Retention, changed_setting
 from .state_index import StateIndex
-from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED
-from .statistics import QueueDay, Statistics
+from .states import BLOCKED, DONE, LEASED, SCHEDULED
+from .statistics import Statistics
 from .table import JobTable
 from .timers import UNAVAILABLE_RETRY, TimerHeap
 from .transactions import Transactions
@@ -62,12 +62,6 @@ class Engine:
         self._own_clock = rules.own_clock
         #: Why the store fails, or empty. While it fails, no job changes and clients wait.
         self.unavailable = ""
-        #: Reads payloads that live in the store; None: all are in memory.
-        self.payload_reader: PayloadReader | None = None
-        #: Reads them on another thread; None: there is no other thread.
-        self.payload_fetcher: PayloadFetcher | None = None
-        #: Payloads that were read on another thread, while they are needed.
-        self.fetched: dict[int, bytes] = {}
         #: Why new jobs are refused; empty if they are accepted. The protocols check it.
         self.pushes_refused = ""
 
@@ -84,6 +78,7 @@ class Engine:
         self.retention = Retention(self.jobs, rules, dead_max)
         self.states = StateIndex(self.jobs)
         self.queues = self.queue_set.by_name
+        self.payloads = Payloads(self.jobs)
         self.done, self.dead = self.retention.done, self.retention.dead
         self.dead_kept, self.done_kept = self.retention.dead_kept, self.retention.done_kept
         self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
@@ -100,7 +95,8 @@ class Engine:
         self.waiters = WaiterSet(self.queue_set, self.timers)
         self.deadlines = Deadlines(self.jobs, self.queues, rules)
         self.tied_positions = TiedPositions()
-        self._settings: dict[str, bytes] = {}
+        #: Durable settings. Change them with `set_setting`.
+        self.settings: dict[str, bytes] = {}
         self.annotations = Annotations(self.jobs)
         self.limits = Limits(self)
         self.cascades = Cascades(self)
@@ -152,26 +148,19 @@ class Engine:
         self.transactions = Transactions(self)
         self.assignments = Assignments(self)
         self.removal = Removal(self)
-        self._due_timers = DueTimers(self)
+        self.due_timers = DueTimers(self)
 
-    @property
-    def settings(self) -> dict[str, bytes]:
-        """Durable settings. Change them with `set_setting`."""
-        return self._settings
-
-    @settings.setter
-    def settings(self, value: dict[str, bytes]) -> None:
-        """Replace the settings with the settings in the store, at the start or after a revert."""
-        self._settings = value
-        self.load_settings()
-
-    def load_settings(self) -> None:
-        """Reload the settings of the components."""
-        self.annotations.load(self._settings)
-        self.limits.load(self._settings)
-        self.cascades.load(self._settings)
-        self.recurring.load(self._settings)
-        self.transactions.load(self._settings)
+    def load_settings(self, settings: dict[str, bytes] | None = None) -> None:
+        """Replace the settings with the settings in the store, if given, and reload the settings of
+        the components.
+        """
+        if settings is not None:
+            self.settings = settings
+        self.annotations.load(self.settings)
+        self.limits.load(self.settings)
+        self.cascades.load(self.settings)
+        self.recurring.load(self.settings)
+        self.transactions.load(self.settings)
 
     @property
     def retrying(self) -> int:
@@ -206,29 +195,29 @@ class Engine:
     # Views
 
     def job(self, seq: int) -> Job | None:
+        """The job with this seq, or None if it was removed."""
         return self.jobs.get(seq)
 
     def find(self, jid: str) -> Job | None:
         """The oldest job of that jid."""
         return self.by_jid.get(jid)
 
-    def find_all(self, jid: str) -> list[Job]:
-        return self.table.find_all(jid)
+    def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
+        """The jobs of that jid, the oldest first; with `newest`, only the oldest one and at most
+        this number of the newest ones.
+        """
+        return self.table.find_all(jid, newest)
 
     def count_of(self, jid: str) -> int:
+        """The number of jobs with that jid."""
         return self.table.count_of(jid)
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
+        """Jobs of that jid with a lower seq, the newest first."""
         return self.table.find_below(jid, below, limit)
-
-    def find_newest(self, jid: str, limit: int) -> list[Job]:
-        return self.table.find_newest(jid, limit)
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
         return self.table.find_leased(jid, actor, holder)
-
-    def ready_count(self) -> int:
-        return sum(queue.counts[READY] for queue in self.queues.values())
 
     def dependents(self, job: Job) -> list[Job]:
         return self.dependencies.dependents(job)
@@ -239,21 +228,27 @@ class Engine:
     def next_dependent(self, job: Job, after: int) -> int:
         return self.dependencies.next_dependent(job.seq, after)
 
+    def payload(self, job: Job) -> bytes:
+        """The payload of a job, from memory or from the store."""
+        return self.payloads.read(job) if job.stored_size else job.inline_payload
+
+    def payload_part(self, job: Job, start: int, size: int) -> bytes:
+        """Up to `size` bytes of the payload of a job, from `start` on."""
+        return self.payloads.read_part(job, start, size)
+
     # Changes and events
 
-    def set_setting(self, key: str, value: bytes | None) -> None:
-        """Set or delete a durable setting."""
+    def set_setting(self, key: str, value: bytes | None, *, must_wait: bool = True) -> None:
+        """Set a durable setting, or delete it with None. The reply waits, unless `must_wait` is
+        false.
+        """
         if value is None:
-            self._settings.pop(key, None)
+            self.settings.pop(key, None)
         else:
-            self._settings[key] = value
+            self.settings[key] = value
         self.change_set.settings[key] = value
-        self.edits.record()
-
-    def set_setting_unacknowledged(self, key: str, value: bytes) -> None:
-        """Set a durable setting without letting the reply wait."""
-        self._settings[key] = value
-        self.change_set.settings[key] = value
+        if must_wait:
+            self.edits.record()
 
     def current_statistics(self) -> Statistics:
         """The statistics, up to date."""
@@ -371,27 +366,27 @@ class Engine:
 
     # Waiting
 
-    def wait(self, waiter: Waiter, until: int) -> None:
-        """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
+    def wait(self, waiter: Waiter, until: int, job: Job | None = None) -> None:
+        """Deliver the next job of the waiter's queues, or report a timeout at `until`. With `job`,
+        report the end of this job.
+        """
+        if job is not None:
+            self.waiters.add_for_end(job, waiter, until)
+            return
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
             self.recurring.wait(waiter.queues)
-
-    def wait_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
-        """Report the end of the job to the waiter, or a timeout at `until`."""
-        self.waiters.add_for_end(job, waiter, until)
 
     def cancel_wait(self, waiter: Waiter) -> None:
         """Remove a waiter after its connection closed."""
         self.waiters.remove(waiter)
 
-    def stop_offering(self, waiter: Waiter) -> None:
-        """Deliver no more jobs to a waiter; it waits until its timeout."""
-        self.waiters.stop_offering(waiter)
-
-    def stop_offering_all(self) -> None:
-        """Deliver no more jobs to any waiter; each waits until its timeout."""
-        self.waiters.stop_offering_all()
+    def stop_offering(self, waiter: Waiter | None = None) -> None:
+        """Deliver no more jobs to a waiter, or to any waiter; each waits until its timeout."""
+        if waiter is None:
+            self.waiters.stop_offering_all()
+        else:
+            self.waiters.stop_offering(waiter)
 
     # Ends of attempts
 
@@ -482,24 +477,24 @@ class Engine:
 
     def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
         """Handle due timers, at most `limit` of them."""
-        self._due_timers.tick(now, limit)
+        self.due_timers.tick(now, limit)
 
     def clock_moved(self, by: int) -> None:
         """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
         alarms retain their durations. Leases and due times are points in time and follow the clock.
         """
-        self._due_timers.clock_moved(by)
+        self.due_timers.clock_moved(by)
 
     def resume(self, now: int) -> None:
         """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
         self.restoration.resume(now)
 
-    def set_alarm(self, key: Hashable, when: int) -> None:
-        """Put `key`, which is not a number, into `alarms` at that time."""
-        self.timers.set(key, when)
-
-    def cancel_alarm(self, key: Hashable) -> None:
-        self.timers.cancel(key)
+    def set_alarm(self, key: Hashable, when: int | None) -> None:
+        """Put `key`, which is not a number, into `alarms` at that time; None cancels this."""
+        if when is None:
+            self.timers.cancel(key)
+        else:
+            self.timers.set(key, when)
 
     # Other changes of jobs
 
@@ -511,48 +506,16 @@ class Engine:
         """Move a job that is not leased to the dead set, with this failure if given."""
         self.attempts.kill(job, now, failure)
 
-    def cancel(self, job: Job, now: int, actor: int = NO_PROTOCOL) -> None:
-        """Remove a job in any state, and end its lease if it has one."""
-        self.removal.cancel(job, now, actor)
-
-    def cancel_transient(self, job: Job, now: int) -> None:
-        """Remove a transient job of a disconnected client; while the store fails, a timer removes
-        it later.
+    def cancel(
+        self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False
+    ) -> None:
+        """Remove a job in any state, and end its lease if it has one. If it is `deferrable`, a
+        timer removes the transient job later while the store fails.
         """
-        if self.unavailable:
+        if deferrable and self.unavailable:
             self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
         else:
-            self.cancel(job, now)
-
-    def after_restart(self, now: int) -> None:
-        """Remove transient jobs after a restart, and return leases that were bound to connections,
-        without a failure. The restart has closed all connections.
-        """
-        self.restoration.after_restart(now)
-
-    def payload(self, job: Job) -> bytes:
-        """The payload of a job, from memory or from the store."""
-        if not job.stored_size:
-            return job.inline_payload
-        if job.seq in self.fetched:
-            return self.fetched[job.seq]
-        assert self.payload_reader is not None
-        return self.payload_reader.read(job.seq)
-
-    def payload_part(self, job: Job, start: int, size: int) -> bytes:
-        """Up to `size` bytes of the payload of a job, from `start` on."""
-        if not job.stored_size:
-            return job.inline_payload[start : start + size]
-        assert self.payload_reader is not None
-        return self.payload_reader.read_part(job.seq, start, size)
-
-    def payload_stored(self, seq: int, payload: bytes) -> None:
-        """The store has committed this payload of a job: remove it from memory, unless the job has
-        another payload by now.
-        """
-        job = self.jobs.get(seq)
-        if job is not None and job.inline_payload is payload:
-            job.inline_payload, job.stored_size = b"", len(payload)
+            self.removal.cancel(job, now, actor)
 
     def update(
         self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
@@ -593,15 +556,11 @@ class Engine:
         """Remove all blockers of a job that is about to be removed."""
         self.dependencies.remove(job)
 
-    def promote(self, job: Job, now: int) -> None:
-        """Make a scheduled job ready when it is due by the clock of the client."""
-        self._due_timers.promote(job, now)
-
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
         """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
-        self._due_timers.promote_due(queue, now, limit)
+        self.due_timers.promote_due(queue, now, limit)
 
     # Queues
 
@@ -616,27 +575,14 @@ class Engine:
         if not paused:
             self.assignments.serve(queue, now)
 
-    def put_recurring(self, record: RecurringJob) -> None:
-        """Add or replace a recurring job."""
-        self.recurring.put(record)
-
-    def delete_recurring(self, jid: str) -> bool:
-        """Delete a recurring job, and return whether it existed."""
-        return self.recurring.delete(jid)
-
-    def set_limit(self, key: str, maximum: Number, expires: int, now: int) -> None:
+    def set_limit(self, key: str, maximum: Number | None, expires: int, now: int) -> bool:
         """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
-        queue's name. 0: no limit.
+        queue's name. 0: no limit. None deletes the limit; return false if it did not exist.
         """
+        if maximum is None:
+            return self.limits.delete(key, now)
         self.limits.set(key, maximum, expires, now)
-
-    def delete_limit(self, key: str, now: int) -> bool:
-        """Delete a limit, and return whether it existed."""
-        return self.limits.delete(key, now)
-
-    def release_limit(self, job: Job, key: str, now: int) -> None:
-        """Release a job from a limit that it uses or waits for."""
-        self.limits.release(job, key, now)
+        return True
 
     def remove_queue(self, name: str, now: int) -> None:
         """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
@@ -664,15 +610,6 @@ class Engine:
     def retention_of(self, name: str) -> int | None:
         """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
         return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
-
-    def add_statistics(self, processed: int, failures: int, days: Iterable[QueueDay]) -> None:
-        """Add totals and statistics of days that another server has recorded."""
-        self.totals.processed += processed
-        self.totals.failures += failures
-        statistics = self.current_statistics()
-        for day in days:
-            statistics.merge(day)
-        self.edits.record()
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""

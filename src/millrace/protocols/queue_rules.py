@@ -42,7 +42,6 @@ SHARED: Final = frozenset(
         *(
             "set_setting",
             "settings",
-            "set_setting_unacknowledged",
             "revert_count",
             "flush_count",
             "turn",
@@ -50,7 +49,6 @@ SHARED: Final = frozenset(
         ),
         *(
             "set_alarm",
-            "cancel_alarm",
             "alarms",
             "timers",
             "random",
@@ -59,13 +57,12 @@ SHARED: Final = frozenset(
             "leases",
         ),
         *("totals", "timer_counts", "statistics", "deadlines", "promote_due"),
-        *("wait", "wait_for_end", "cancel_wait", "stop_offering", "stop_offering_all"),
+        *("wait", "cancel_wait", "stop_offering"),
         *(
             "complete",
             "fail",
             "cancel",
             "kill",
-            "cancel_transient",
             "release",
             "retry_now",
         ),
@@ -73,7 +70,7 @@ SHARED: Final = frozenset(
             "renew",
             "reclaim",
             "lease_job",
-            "promote",
+            "due_timers",
             "update",
         ),
         *(
@@ -85,10 +82,9 @@ SHARED: Final = frozenset(
             "is_turn_uncommitted",
         ),
         *("annotations", "set_tags", "track", "log", "load_settings", "payload"),
-        *("payload_fetcher", "fetched", "payload_part", "clock"),
+        *("payloads", "payload_part", "clock"),
         *("recent_durations", "failure_groups", "retention", "retention_of", "set_retention"),
-        *("limits", "set_limit", "delete_limit", "release_limit", "time_of"),
-        *("recurring", "put_recurring", "delete_recurring", "transactions"),
+        *("limits", "set_limit", "time_of", "recurring", "transactions"),
     }
 )
 #: Attributes that the protocols assign.
@@ -312,11 +308,8 @@ class LimitedEngine:
         job: Job | None = self.__dict__["by_jid"].get(jid)
         return job
 
-    def find_all(self, jid: str) -> list[Job]:
-        return self._visible(self.unlimited.find_all(jid))
-
-    def find_newest(self, jid: str, limit: int) -> list[Job]:
-        return self._visible(self.unlimited.find_newest(jid, limit))
+    def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
+        return self._visible(self.unlimited.find_all(jid, newest))
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
         while found := self.unlimited.find_below(jid, below, limit):

@@ -94,7 +94,7 @@ class Server:
         self._payloads: PayloadThread | None = None
         if store is not None and store.payload_reader is not None:
             self._payloads = PayloadThread(self.loop, store.payload_reader, self._payloads_read)
-            engine.payload_fetcher = self._payloads.fetch
+            engine.payloads.fetcher = self._payloads.fetch
         #: Set when the server is ready.
         self.shipping: JournalShipper | None = None
         self.sessions: set[Session] = set()

@@ -213,7 +213,7 @@ class MasenkoConnection(Connection):
     def connection_lost(self, now: int) -> None:
         self.closing = True
         engine = self.engine
-        engine.cancel_alarm(self._alarm)
+        engine.set_alarm(self._alarm, None)
         self.drop_input()  # cancelled alarms are kept for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:

@@ -319,7 +319,7 @@ class QlessConnection(Connection):
         self.hub.connections.discard(self)
         self.hub.with_messages.discard(self)
         self.hub.pubsub.leave(self)
-        self.engine.cancel_alarm((self, "goes on"))
+        self.engine.set_alarm((self, "goes on"), None)
         self._unwatch()
         if self.waiter is not None:
             self._stop_waiting()
