@@ -19,7 +19,7 @@ from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, F
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS

@@ -16,7 +16,7 @@ from millrace.engine.job import SECOND
 from millrace.engine.states import DONE, LEASED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.qless.calls import QlessApi
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.spec import protocol_rules

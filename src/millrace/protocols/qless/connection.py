@@ -39,7 +39,7 @@ from .commands import (
     unknown_subcommand,
     wrong_count,
 )
-from .contract import QlessRefused, ScriptError
+from .errors import QlessRefused, ScriptError
 from .hub import QlessHub
 from .resp import (
     LONG_LIST,

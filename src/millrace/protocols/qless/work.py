@@ -25,7 +25,7 @@ from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
-from .contract import ScriptError
+from .errors import ScriptError
 from .job_view import (
     data_of,
     remaining,
