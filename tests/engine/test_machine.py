@@ -551,7 +551,7 @@ class Machine(RuleBasedStateMachine):
         undo(self.engine, self.store, batches, "disk full")
         self.read = 0
         self.model = self.committed[0].copy()
-        self.model.position = self.engine.position
+        self.model.position = self.engine.positions.last
         self.restored = set(self.model.of_state(READY))
         # Refused seqs are not used again while the engine runs.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
@@ -577,7 +577,7 @@ class Machine(RuleBasedStateMachine):
         self.waiting.clear()
         self.not_offered.clear()
         self.model = self.committed[0].copy()
-        self.model.position = self.engine.position
+        self.model.position = self.engine.positions.last
         self.restored = set(self.model.of_state(READY))
         self.tick()
 

@@ -290,12 +290,12 @@ def test_a_late_fixed_position_is_after_all_arrivals():
     scene.advance(3)
     scene.push("added")
     assert ready_jids(scene.engine) == ["added", "early", "late"]
-    assert scene.engine.position == scene.now
+    assert scene.engine.positions.last == scene.now
     store = MemoryStore()
     commit(scene.engine, store)
     engine = recover(store)
     assert ready_jids(engine) == ["added", "early", "late"]
-    assert engine.position == scene.now + 1
+    assert engine.positions.last == scene.now + 1
 
 
 # Leasing from a random queue

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 class Arrivals:
     """Adds new jobs to the components of an engine."""
 
-    __slots__ = ("_core", "_own_clock", "_queues", "_table", "_transitions")
+    __slots__ = ("_core", "_own_clock", "_positions", "_queues", "_table", "_transitions")
 
     def __init__(self, core: "Engine") -> None:
         self._core = core
         self._own_clock = core.rules.own_clock
         self._queues, self._table = core.queues, core.table
+        self._positions = core.positions
         self._transitions = core.transitions
 
     def push(self, push: NewJob, now: int) -> Job:
@@ -35,11 +36,11 @@ class Arrivals:
         place = push.position
         if not place:
             if push.origin in self._own_clock:
-                place = core.tied_positions.of_new_job(push.queue, now)
-            elif now > core.position:
-                core.position = place = now
+                place = self._positions.tied.of_new_job(push.queue, now)
+            elif now > self._positions.last:  # the usual case, without a call
+                self._positions.last = place = now
             else:
-                place = self._transitions.next_position(now)
+                place = self._positions.next(now)
         extra = None
         if (
             push.tags

@@ -108,10 +108,10 @@ def repair(engine: Engine, now: int) -> None:
     engine.waiters.repair()
     for component in engine.components:
         component.clear()
-    position = engine.position
+    position = engine.positions.last
     for job in in_order(jobs):
         engine.restoration.restore_job(job)
-    engine.position = position
+    engine.positions.last = position
     engine.retention.sort()
     engine.limits.count()
     for job in engine.leased.values():

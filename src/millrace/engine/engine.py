@@ -34,7 +34,7 @@ from .leases import LeaseSet
 from .limits import Limits
 from .payloads import Payloads
 from .policies import RuleTable
-from .positions import TiedPositions
+from .positions import Positions
 from .queues import Queue, QueueSet
 from .recurring import RecurringJobs
 from .removal import Removal
@@ -66,9 +66,6 @@ class Engine:
         self.pushes_refused = ""
 
         self.next_seq = 1
-        #: The position of the job that arrived last. It orders jobs and never decreases. It starts
-        #: from the clock, but is ahead of it after the clock was set back.
-        self.position = 0
         #: The server's clock when a job last became ready.
         self.clock = 0
         self.table = JobTable(rules)
@@ -94,7 +91,7 @@ class Engine:
         self.timers = TimerHeap()
         self.waiters = WaiterSet(self.queue_set, self.timers)
         self.deadlines = Deadlines(self.jobs, self.queues, rules)
-        self.tied_positions = TiedPositions()
+        self.positions = Positions()
         #: Durable settings. Change them with `set_setting`.
         self.settings: dict[str, bytes] = {}
         self.annotations = Annotations(self.jobs)
@@ -108,10 +105,6 @@ class Engine:
         #: The caller between commands, and the caller of the current command.
         self.server_caller = Caller(self, NO_PROTOCOL)
         self.caller = self.server_caller
-        #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
-        #: jobs in `ready_since`, which became ready later.
-        self.restored_seq = 0
-        self.ready_since: set[int] = set()
         #: The number of the current change set.
         self.turn = 0
         #: The number of reverts and of flushes.
@@ -139,8 +132,8 @@ class Engine:
             self.leases,
         )
         self.components: tuple[Component, ...] = self.of_records + self.of_states
-        self.transitions = Transitions(self)
         self.restoration = Restoration(self)
+        self.transitions = Transitions(self)
         self._arrivals = Arrivals(self)
         self.edits = Edits(self)
         self.attempts = Attempts(self)

@@ -159,8 +159,7 @@ class LeaseSet(Component):
             return False
         if job.state == LEASED:
             return job.holder == holder and job.holder_protocol == actor
-        untouched = job.seq < core.restored_seq and job.seq not in core.ready_since
-        if job.state != READY or not untouched or core.unavailable:
+        if job.state != READY or not core.restoration.is_untouched(job) or core.unavailable:
             return False
         core.assignments.lease_job(job, holder, actor, now)
         if leased_at is not None:

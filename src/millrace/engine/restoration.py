@@ -30,6 +30,10 @@ class Restoration:
         self._engine = engine
         #: Records removed by a flush: freeing a million at once would delay all clients.
         self._discarded: list[list[object]] = []
+        #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
+        #: jobs in `ready_since`, which became ready later.
+        self.restored_seq = 0
+        self.ready_since: set[int] = set()
         #: Leases that ended because the previous process ended: seq -> attempt.
         self._interrupted: dict[int, int] = {}
 
@@ -41,9 +45,9 @@ class Restoration:
         engine.failure_groups.deferring = True
         self._restore_jobs(jobs)
         engine.failure_groups.deferring = False
-        engine.restored_seq = engine.next_seq
-        engine.ready_since.clear()
-        engine.position += 1  # later arrivals are behind every restored job
+        self.restored_seq = engine.next_seq
+        self.ready_since.clear()
+        engine.positions.last += 1  # later arrivals are behind every restored job
         engine.retention.sort()
 
     def revert(
@@ -112,6 +116,10 @@ class Restoration:
         engine.limits.settle(now)
         engine.assignments.serve_all(now)
 
+    def is_untouched(self, job: Job) -> bool:
+        """Whether a ready job was ready when the server read the store, and since then."""
+        return job.seq < self.restored_seq and job.seq not in self.ready_since
+
     def was_interrupted(self, job: Job) -> bool:
         """Whether the end of the previous process has interrupted the lease of a job."""
         return self._is_bound(job) and self._interrupted.get(job.seq) == job.attempt
@@ -146,7 +154,7 @@ class Restoration:
         table, of_job, own_clock = engine.table, engine.queue_set.of_job, engine.rules.own_clock
         ready: dict[str, list[Job]] = {}
         known, by_jid = table.jobs, table.by_jid
-        position, last_seq = engine.position, engine.next_seq - 1
+        position, last_seq = engine.positions.last, engine.next_seq - 1
         for job in jobs:
             if job.state != READY or (job.extra is not None and job.extra.details is not None):
                 self.restore_job(job)
@@ -172,7 +180,7 @@ class Restoration:
             queue.ready.extend(mine)
             for job in mine:
                 job.queue = name
-        engine.position = max(engine.position, position)
+        engine.positions.last = max(engine.positions.last, position)
         engine.next_seq = max(engine.next_seq, last_seq + 1)
 
     def restore_job(self, job: Job) -> None:
@@ -185,7 +193,7 @@ class Restoration:
             engine.next_seq = job.seq + 1
         # The clock of a client, which may be wrong, gives the positions of its jobs.
         if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
-            engine.position = max(engine.position, job.position)
+            engine.positions.last = max(engine.positions.last, job.position)
 
     def clear(self) -> None:
         engine = self._engine
@@ -200,8 +208,8 @@ class Restoration:
             component.clear()
         engine.timers.cancel(TRIM_TIMER)
         engine.flush_count += 1
-        engine.ready_since.clear()
-        engine.tied_positions.clear()
+        self.ready_since.clear()
+        engine.positions.tied.clear()
         engine.totals = Totals()
         engine.statistics = Statistics()
 

@@ -30,65 +30,26 @@ MAX_SHOWN: Final = 100
 #: found through this engine.
 SHARED: Final = frozenset(
     {
-        *(
-            "unavailable",
-            "pushes_refused",
-            "durable",
-            "rules",
-            "caller",
-            "server_caller",
-            "version",
-        ),
-        *(
-            "set_setting",
-            "settings",
-            "revert_count",
-            "flush_count",
-            "turn",
-            "change_set",
-        ),
-        *(
-            "set_alarm",
-            "alarms",
-            "timers",
-            "random",
-            "next_seq",
-            "skip_seqs",
-            "leases",
-        ),
-        *("totals", "timer_counts", "statistics", "deadlines", "promote_due"),
-        *("wait", "cancel_wait", "stop_offering"),
-        *(
-            "complete",
-            "fail",
-            "cancel",
-            "kill",
-            "release",
-            "retry_now",
-        ),
-        *(
-            "renew",
-            "reclaim",
-            "lease_job",
-            "due_timers",
-            "update",
-        ),
-        *(
-            "set_rank",
-            "block",
-            "unblock",
-            "detach",
-            "is_setting_uncommitted",
-            "is_turn_uncommitted",
-        ),
-        *("annotations", "set_tags", "track", "log", "load_settings", "payload"),
-        *("payloads", "payload_part", "clock"),
-        *("recent_durations", "failure_groups", "retention", "retention_of", "set_retention"),
-        *("limits", "set_limit", "time_of", "recurring", "transactions"),
+        # State
+        *("unavailable", "pushes_refused", "durable", "rules", "random", "clock", "next_seq"),
+        *("caller", "server_caller", "settings", "turn", "version", "change_set"),
+        *("revert_count", "flush_count", "is_setting_uncommitted", "is_turn_uncommitted"),
+        # Components
+        *("annotations", "deadlines", "due_timers", "failure_groups", "leases", "limits"),
+        *("payloads", "recurring", "retention", "timers", "transactions"),
+        *("recent_durations", "statistics", "timer_counts", "totals"),
+        # Views of a job or of a setting
+        *("payload", "payload_part", "time_of", "retention_of"),
+        # Verbs
+        *("skip_seqs", "lease_job", "reclaim", "renew", "release"),
+        *("wait", "cancel_wait", "stop_offering", "set_alarm"),
+        *("complete", "fail", "cancel", "kill", "retry_now"),
+        *("update", "set_rank", "block", "unblock", "detach", "set_tags", "track", "log"),
+        *("promote_due", "set_limit", "set_retention", "set_setting", "load_settings"),
     }
 )
 #: Attributes that the protocols assign.
-ASSIGNED: Final = frozenset({"next_seq", "caller"})
+ASSIGNED: Final = frozenset({"caller"})
 
 
 class QueueRefused(ClientError):
