@@ -1,4 +1,6 @@
-"""Changes of jobs that are not transitions: they have no event, and the reply waits for them."""
+"""Changes of jobs and queues that are not transitions: they have no event, and the reply waits for
+them.
+"""
 
 from collections.abc import Iterable
 from sys import intern
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Edits:
-    """Changes fields of jobs, and records changes without an event."""
+    """Changes fields of jobs and queues, and records changes without an event."""
 
     __slots__ = ("_core",)
 
@@ -63,6 +65,18 @@ class Edits:
         if ready is not None:
             ready.add(job)
         self.record_job(job)
+
+    def pause_queue(self, name: str, *, paused: bool, now: int) -> None:
+        """Pause or resume a queue. This does not create an unknown queue."""
+        core = self._core
+        queue = core.queues.get(name)
+        if queue is None or not queue.registered or queue.paused == paused:
+            return
+        queue.paused = paused
+        core.change_set.queues[name] = paused
+        self.record()
+        if not paused:
+            core.assignments.serve(queue, now)
 
     # Blocked jobs
 

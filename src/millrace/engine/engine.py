@@ -54,7 +54,7 @@ TICK_BATCH_SIZE: Final = 100
 
 
 class Engine:
-    """All commands of clients, protocols and the server."""
+    """All commands of clients, protocols and the server: each verb and view calls a component."""
 
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
         self.random = random
@@ -143,49 +143,7 @@ class Engine:
         self.removal = Removal(self)
         self.due_timers = DueTimers(self)
 
-    def load_settings(self, settings: dict[str, bytes] | None = None) -> None:
-        """Replace the settings with the settings in the store, if given, and reload the settings of
-        the components.
-        """
-        if settings is not None:
-            self.settings = settings
-        self.annotations.load(self.settings)
-        self.limits.load(self.settings)
-        self.cascades.load(self.settings)
-        self.recurring.load(self.settings)
-        self.transactions.load(self.settings)
-
-    @property
-    def retrying(self) -> int:
-        """The number of scheduled jobs that failed before."""
-        return self.states.retrying
-
-    # Uncommitted changes
-
-    @property
-    def has_uncommitted(self) -> bool:
-        """Whether the engine has a change that is not durable yet."""
-        return self.durable and (self.committing is not None or bool(self.change_set))
-
-    @property
-    def version(self) -> tuple[int, int, int]:
-        """A value that differs after every durable change."""
-        change_set = self.change_set
-        return self.turn, len(change_set.events), change_set.edits
-
-    def is_turn_uncommitted(self, turn: int) -> bool:
-        """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
-        if not self.durable or turn < self.turn - 1:
-            return False
-        return turn >= self.turn or self.committing is not None
-
-    def is_setting_uncommitted(self, key: str) -> bool:
-        committing = self.committing
-        return key in self.change_set.settings or (
-            committing is not None and key in committing.settings
-        )
-
-    # Views
+    # Views of jobs
 
     def job(self, seq: int) -> Job | None:
         """The job with this seq, or None if it was removed."""
@@ -201,66 +159,17 @@ class Engine:
         """
         return self.table.find_all(jid, newest)
 
-    def count_of(self, jid: str) -> int:
-        """The number of jobs with that jid."""
-        return self.table.count_of(jid)
-
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
         """Jobs of that jid with a lower seq, the newest first."""
         return self.table.find_below(jid, below, limit)
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
+        """The leased job of that jid that a worker of this protocol may end."""
         return self.table.find_leased(jid, actor, holder)
 
-    def dependents(self, job: Job) -> list[Job]:
-        return self.dependencies.dependents(job)
-
-    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
-        return self.dependencies.some_dependents(job, limit)
-
-    def next_dependent(self, job: Job, after: int) -> int:
-        return self.dependencies.next_dependent(job.seq, after)
-
-    def payload(self, job: Job) -> bytes:
-        """The payload of a job, from memory or from the store."""
-        return self.payloads.read(job) if job.stored_size else job.inline_payload
-
-    def payload_part(self, job: Job, start: int, size: int) -> bytes:
-        """Up to `size` bytes of the payload of a job, from `start` on."""
-        return self.payloads.read_part(job, start, size)
-
-    # Changes and events
-
-    def set_setting(self, key: str, value: bytes | None, *, must_wait: bool = True) -> None:
-        """Set a durable setting, or delete it with None. The reply waits, unless `must_wait` is
-        false.
-        """
-        if value is None:
-            self.settings.pop(key, None)
-        else:
-            self.settings[key] = value
-        self.change_set.settings[key] = value
-        if must_wait:
-            self.edits.record()
-
-    def current_statistics(self) -> Statistics:
-        """The statistics, up to date."""
-        change_set = self.change_set
-        if change_set.folded < len(change_set.events):
-            events = (
-                change_set.events[change_set.folded :] if change_set.folded else change_set.events
-            )
-            self.statistics.fold(events, self.recent_durations)
-            change_set.folded = len(change_set.events)
-        return self.statistics
-
-    def take_changes(self) -> ChangeSet:
-        """End the turn and return its changes."""
-        self.current_statistics()
-        change_set = self.change_set
-        self.change_set = ChangeSet()
-        self.turn += 1
-        return change_set
+    def count_of(self, jid: str) -> int:
+        """The number of jobs with that jid."""
+        return self.table.count_of(jid)
 
     def index_of(self, state: int) -> dict[int, Job]:
         """The jobs in a state other than ready, without those in `done_kept` and `dead_kept`."""
@@ -272,9 +181,75 @@ class Engine:
             return self.leased
         return self.done if state == DONE else self.dead
 
-    def open_queue(self, name: str) -> Queue:
-        """The queue of that name, created if it does not exist."""
-        return self.queue_set.open(name, self.change_set)
+    @property
+    def retrying(self) -> int:
+        """The number of scheduled jobs that failed before."""
+        return self.states.retrying
+
+    def dependents(self, job: Job) -> list[Job]:
+        """The jobs that wait for this job."""
+        return self.dependencies.dependents(job)
+
+    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+        """The first dependents of a job, and the number of the remaining ones."""
+        return self.dependencies.some_dependents(job, limit)
+
+    def next_dependent(self, job: Job, after: int) -> int:
+        """The seq of the first dependent above `after`; 0 if there is none."""
+        return self.dependencies.next_dependent(job.seq, after)
+
+    def payload(self, job: Job) -> bytes:
+        """The payload of a job, from memory or from the store."""
+        return self.payloads.read(job) if job.stored_size else job.inline_payload
+
+    def payload_part(self, job: Job, start: int, size: int) -> bytes:
+        """Up to `size` bytes of the payload of a job, from `start` on."""
+        return self.payloads.read_part(job, start, size)
+
+    def time_of(self, job: Job, now: int) -> int:
+        """The time of the current command by the clock of the job's other times."""
+        if job.origin not in self._own_clock:
+            return self.caller.server_time(now)
+        return self.caller.time(now, clock_offset(job, self._own_clock))
+
+    # Other views
+
+    def current_statistics(self) -> Statistics:
+        """The statistics, up to date."""
+        self.statistics.update(self.change_set, self.recent_durations)
+        return self.statistics
+
+    def retention_of(self, name: str) -> int | None:
+        """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
+        return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
+
+    def next_timer(self) -> int | None:
+        """The time of the next timer, or None."""
+        return self.timers.next()
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """A value that differs after every durable change."""
+        change_set = self.change_set
+        return self.turn, len(change_set.events), change_set.edits
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether the engine has a change that is not durable yet."""
+        return self.durable and (self.committing is not None or bool(self.change_set))
+
+    def is_turn_uncommitted(self, turn: int) -> bool:
+        """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
+        if not self.durable or turn < self.turn - 1:
+            return False
+        return turn >= self.turn or self.committing is not None
+
+    def is_setting_uncommitted(self, key: str) -> bool:
+        """Whether the last change of that setting is not committed."""
+        committing = self.committing
+        return key in self.change_set.settings or (
+            committing is not None and key in committing.settings
+        )
 
     # Pushing
 
@@ -324,12 +299,6 @@ class Engine:
         """Lease this ready job; `since` as in `lease`."""
         self.assignments.lease_job(job, holder, actor, now, until, since)
 
-    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
-        """Lease a ready job of that jid again to a holder that claims to have held it before a
-        restart; see `reclaim`.
-        """
-        return self.leases.reclaim_by_id(jid, holder, actor, now)
-
     def reclaim(
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
     ) -> bool:
@@ -338,6 +307,12 @@ class Engine:
         holder knows it.
         """
         return self.leases.reclaim(job, holder, actor, now, leased_at)
+
+    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
+        """Lease a ready job of that jid again to a holder that claims to have held it before a
+        restart; see `reclaim`.
+        """
+        return self.leases.reclaim_by_id(jid, holder, actor, now)
 
     def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
         """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
@@ -350,12 +325,6 @@ class Engine:
         holder knows its number: then set `counted`, so that no other lease has this number.
         """
         self.leases.release(job, now, counted=counted)
-
-    def time_of(self, job: Job, now: int) -> int:
-        """The time of the current command by the clock of the job's other times."""
-        if job.origin not in self._own_clock:
-            return self.caller.server_time(now)
-        return self.caller.time(now, clock_offset(job, self._own_clock))
 
     # Waiting
 
@@ -381,7 +350,7 @@ class Engine:
         else:
             self.waiters.stop_offering(waiter)
 
-    # Ends of attempts
+    # Ends of attempts and jobs
 
     def complete(
         self,
@@ -438,6 +407,27 @@ class Engine:
             removes_queue=removes_queue,
         )
 
+    def cancel(
+        self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False
+    ) -> None:
+        """Remove a job in any state, and end its lease if it has one. If it is `deferrable`, a
+        timer removes the transient job later while the store fails.
+        """
+        if deferrable and self.unavailable:
+            self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
+        else:
+            self.removal.cancel(job, now, actor)
+
+    def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
+        """Move a job that is not leased to the dead set, with this failure if given."""
+        self.attempts.kill(job, now, failure)
+
+    def retry_now(self, job: Job, now: int) -> None:
+        """Make a scheduled or dead job ready now."""
+        self.attempts.retry_now(job, now)
+
+    # Other changes of jobs
+
     def move(
         self,
         job: Job,
@@ -451,65 +441,6 @@ class Engine:
         """Move a job in any state to a queue, where it starts again; see Attempts.move."""
         self.attempts.move(job, name, now, actor, due=due, blockers=blockers)
 
-    # The store
-
-    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
-        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
-        self.restoration.restore(jobs, queues)
-
-    def revert(
-        self, change_sets: Iterable[ChangeSet], jobs: Iterable[Job], queues: dict[str, bool]
-    ) -> None:
-        """Undo change sets that could not be written; see Restoration.revert."""
-        self.restoration.revert(change_sets, jobs, queues)
-
-    # Time
-
-    def next_timer(self) -> int | None:
-        return self.timers.next()
-
-    def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
-        """Handle due timers, at most `limit` of them."""
-        self.due_timers.tick(now, limit)
-
-    def clock_moved(self, by: int) -> None:
-        """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
-        alarms retain their durations. Leases and due times are points in time and follow the clock.
-        """
-        self.due_timers.clock_moved(by)
-
-    def resume(self, now: int) -> None:
-        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
-        self.restoration.resume(now)
-
-    def set_alarm(self, key: Hashable, when: int | None) -> None:
-        """Put `key`, which is not a number, into `alarms` at that time; None cancels this."""
-        if when is None:
-            self.timers.cancel(key)
-        else:
-            self.timers.set(key, when)
-
-    # Other changes of jobs
-
-    def retry_now(self, job: Job, now: int) -> None:
-        """Make a scheduled or dead job ready now."""
-        self.attempts.retry_now(job, now)
-
-    def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
-        """Move a job that is not leased to the dead set, with this failure if given."""
-        self.attempts.kill(job, now, failure)
-
-    def cancel(
-        self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False
-    ) -> None:
-        """Remove a job in any state, and end its lease if it has one. If it is `deferrable`, a
-        timer removes the transient job later while the store fails.
-        """
-        if deferrable and self.unavailable:
-            self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
-        else:
-            self.removal.cancel(job, now, actor)
-
     def update(
         self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
     ) -> None:
@@ -519,6 +450,18 @@ class Engine:
     def set_rank(self, job: Job, rank: Number, place: int) -> None:
         """Change the order of a job."""
         self.edits.set_rank(job, rank, place)
+
+    def block(self, job: Job, blockers: list[int]) -> None:
+        """Add blockers to a blocked job."""
+        self.edits.block(job, blockers)
+
+    def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
+        """Remove blockers from a blocked job."""
+        self.edits.unblock(job, blockers, now)
+
+    def detach(self, job: Job) -> None:
+        """Remove all blockers of a job that is about to be removed."""
+        self.dependencies.remove(job)
 
     def set_tags(self, job: Job, tags: list[tuple[Any, int]]) -> None:
         """Replace the tags of a job: pairs of a tag and the time at which the job got it."""
@@ -537,45 +480,15 @@ class Engine:
         details_of(job).add_entry(word, when, limit, fields)
         self.edits.record_job(job)
 
-    def block(self, job: Job, blockers: list[int]) -> None:
-        """Add blockers to a blocked job."""
-        self.edits.block(job, blockers)
-
-    def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Remove blockers from a blocked job."""
-        self.edits.unblock(job, blockers, now)
-
-    def detach(self, job: Job) -> None:
-        """Remove all blockers of a job that is about to be removed."""
-        self.dependencies.remove(job)
-
-    def promote_due(self, queue: str, now: int, limit: Number) -> None:
-        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
-        client, and all jobs that a client has found due before.
-        """
-        self.due_timers.promote_due(queue, now, limit)
-
     # Queues
+
+    def open_queue(self, name: str) -> Queue:
+        """The queue of that name, created if it does not exist."""
+        return self.queue_set.open(name, self.change_set)
 
     def pause(self, name: str, *, paused: bool, now: int) -> None:
         """Pause or resume a queue. This does not create an unknown queue."""
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered or queue.paused == paused:
-            return
-        queue.paused = paused
-        self.change_set.queues[name] = paused
-        self.edits.record()
-        if not paused:
-            self.assignments.serve(queue, now)
-
-    def set_limit(self, key: str, maximum: Number | None, expires: int, now: int) -> bool:
-        """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
-        queue's name. 0: no limit. None deletes the limit; return false if it did not exist.
-        """
-        if maximum is None:
-            return self.limits.delete(key, now)
-        self.limits.set(key, maximum, expires, now)
-        return True
+        self.edits.pause_queue(name, paused=paused, now=now)
 
     def remove_queue(self, name: str, now: int) -> None:
         """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
@@ -594,15 +507,26 @@ class Engine:
         """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
         self.removal.forget_queue(name)
 
+    def promote_due(self, queue: str, now: int, limit: Number) -> None:
+        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
+        client, and all jobs that a client has found due before.
+        """
+        self.due_timers.promote_due(queue, now, limit)
+
+    def set_limit(self, key: str, maximum: Number | None, expires: int, now: int) -> bool:
+        """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
+        queue's name. 0: no limit. None deletes the limit; return false if it did not exist.
+        """
+        if maximum is None:
+            return self.limits.delete(key, now)
+        self.limits.set(key, maximum, expires, now)
+        return True
+
     def set_retention(self, name: str, period: int | None) -> None:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
         self.set_setting(
             RETENTION_SETTING, changed_setting(self.settings.get(RETENTION_SETTING), name, period)
         )
-
-    def retention_of(self, name: str) -> int | None:
-        """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
-        return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""
@@ -618,3 +542,68 @@ class Engine:
         else:
             for _ in self.removal.flush_steps(lambda: now, origin):
                 pass
+
+    # Turns, timers and the store
+
+    def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
+        """Handle due timers, at most `limit` of them."""
+        self.due_timers.tick(now, limit)
+
+    def clock_moved(self, by: int) -> None:
+        """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
+        alarms retain their durations. Leases and due times are points in time and follow the clock.
+        """
+        self.due_timers.clock_moved(by)
+
+    def set_alarm(self, key: Hashable, when: int | None) -> None:
+        """Put `key`, which is not a number, into `alarms` at that time; None cancels this."""
+        if when is None:
+            self.timers.cancel(key)
+        else:
+            self.timers.set(key, when)
+
+    def take_changes(self) -> ChangeSet:
+        """End the turn and return its changes."""
+        self.current_statistics()
+        change_set = self.change_set
+        self.change_set = ChangeSet()
+        self.turn += 1
+        return change_set
+
+    def set_setting(self, key: str, value: bytes | None, *, must_wait: bool = True) -> None:
+        """Set a durable setting, or delete it with None. The reply waits, unless `must_wait` is
+        false.
+        """
+        if value is None:
+            self.settings.pop(key, None)
+        else:
+            self.settings[key] = value
+        self.change_set.settings[key] = value
+        if must_wait:
+            self.edits.record()
+
+    def load_settings(self, settings: dict[str, bytes] | None = None) -> None:
+        """Replace the settings with the settings in the store, if given, and reload the settings of
+        the components.
+        """
+        if settings is not None:
+            self.settings = settings
+        self.annotations.load(self.settings)
+        self.limits.load(self.settings)
+        self.cascades.load(self.settings)
+        self.recurring.load(self.settings)
+        self.transactions.load(self.settings)
+
+    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
+        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
+        self.restoration.restore(jobs, queues)
+
+    def revert(
+        self, change_sets: Iterable[ChangeSet], jobs: Iterable[Job], queues: dict[str, bool]
+    ) -> None:
+        """Undo change sets that could not be written; see Restoration.revert."""
+        self.restoration.revert(change_sets, jobs, queues)
+
+    def resume(self, now: int) -> None:
+        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
+        self.restoration.resume(now)
