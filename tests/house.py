@@ -71,7 +71,7 @@ class House(World):
         self._holds_commits = False
         self.engine = recover(self.store)
         self.engine.random = self.dice
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
         self.clients = []
         self._open()
 

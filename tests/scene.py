@@ -83,11 +83,11 @@ class Scene:
 
     def delivered(self) -> list[tuple[Waiter, Job]]:
         """The deliveries since the last call."""
-        deliveries, self.engine.deliveries = self.engine.deliveries, []
+        deliveries, self.engine.waiters.deliveries = self.engine.waiters.deliveries, []
         return deliveries
 
     def timed_out(self) -> list[Waiter]:
-        waiters, self.engine.timeouts = self.engine.timeouts, []
+        waiters, self.engine.waiters.timeouts = self.engine.waiters.timeouts, []
         return waiters
 
 
@@ -102,14 +102,14 @@ class MasenkoScene(Scene):
         return super().push(jid, queue, **fields)
 
     def lease(self, *queues: str, holder: str = "connection-1") -> Job | None:
-        self.engine.holders.add(holder)
+        self.engine.leases.holders.add(holder)
         return self.engine.lease(queues or ("default",), holder, MASENKO, self.now)
 
     def disconnect(self, holder: str = "connection-1") -> None:
         """The action of a hub when a client disconnects."""
-        self.engine.holders.discard(holder)
+        self.engine.leases.holders.discard(holder)
         for job in [job for job in self.engine.leased.values() if job.holder == holder]:
-            self.engine.end_lease_of_closed(job, self.now, "the client is gone")
+            self.engine.leases.end_lost(job, self.now, "the client is gone")
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def write_turn(batch: ChangeSet, engine: Engine, store: Store) -> None:
     if must_write(batch, store):
         store.prepare(batch, engine)
         store.commit()
-        engine.payload_reader = store.payload_reader
+        engine.payloads.reader = store.payload_reader
         release_payloads(store, engine)
 
 
@@ -173,14 +173,14 @@ def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None 
     engine = Engine(Random(1), protocol_rules(), dead_max=dead_max)
     recovered = store.load(progress, engine.jobs)
     recovered.fill(engine)
-    engine.payload_reader = store.payload_reader
+    engine.payloads.reader = store.payload_reader
     return engine
 
 
 def restarted(scene: Scene, store: Store) -> Scene:
     """The same scene at the same time, after everything was written and read back."""
     commit(scene.engine, store)
-    again = type(scene)(recover(store, dead_max=scene.engine.dead_max))
+    again = type(scene)(recover(store, dead_max=scene.engine.retention.dead_max))
     again.now = scene.now
     return again
 

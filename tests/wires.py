@@ -67,10 +67,15 @@ class World:
     def tell(self) -> None:
         """The server's work after commands: see Server._tell."""
         engine = self.engine
-        while engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms:
-            deliveries, engine.deliveries = engine.deliveries, []
-            outcomes, engine.outcomes = engine.outcomes, []
-            timeouts, engine.timeouts = engine.timeouts, []
+        while (
+            engine.waiters.deliveries
+            or engine.waiters.outcomes
+            or engine.waiters.timeouts
+            or engine.alarms
+        ):
+            deliveries, engine.waiters.deliveries = engine.waiters.deliveries, []
+            outcomes, engine.waiters.outcomes = engine.waiters.outcomes, []
+            timeouts, engine.waiters.timeouts = engine.waiters.timeouts, []
             alarms, engine.alarms = engine.alarms, []
             for waiter, job in deliveries:
                 wire = waiter.owner.session

@@ -10,15 +10,16 @@ from random import Random
 import pytest
 
 from millrace.engine.consistency import check_engine
-from millrace.engine.engine import REMOVAL_BATCH_SIZE, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.engine.leases import LEASES_BATCH_SIZE
+from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, FaktoryHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS
@@ -46,7 +47,7 @@ def test_the_tasks_of_a_lost_connection_fail_some_in_each_turn():
     engine = filled(2 * LEASES_BATCH_SIZE + 1)
     for _ in range(2 * LEASES_BATCH_SIZE + 1):
         engine.lease(["q"], "lost", MASENKO, NOW)
-    engine.end_leases_of("lost", NOW)
+    engine.leases.close("lost", NOW)
     left = []
     while engine.leased:
         left.append(len(engine.leased))
@@ -59,7 +60,7 @@ def test_the_tasks_of_a_lost_connection_fail_some_in_each_turn():
 def test_a_task_that_ended_before_its_slice_is_skipped():
     engine = filled(LEASES_BATCH_SIZE + 1)
     jobs = [engine.lease(["q"], "lost", MASENKO, NOW) for _ in range(LEASES_BATCH_SIZE + 1)]
-    engine.end_leases_of("lost", NOW)
+    engine.leases.close("lost", NOW)
     engine.cancel(jobs[-1], NOW)
     engine.tick(NOW)
     assert len(engine.jobs) == LEASES_BATCH_SIZE

@@ -63,7 +63,7 @@ def test_long_names_are_truncated(room):
 def test_the_log_continues_after_a_restart(room):
     note(room, "before")
     again = Room()
-    again.engine.settings = dict(room.engine.settings)
+    again.engine.load_settings(dict(room.engine.settings))
     note(again, "after")
     assert [each[2] for each in again.audit()] == ["after", "before"]
 
@@ -81,7 +81,7 @@ def test_reverted_entries_are_removed(room):
     note(room, "kept")
     kept = dict(room.engine.settings)
     note(room, "lost")
-    room.engine.settings = kept
+    room.engine.load_settings(kept)
     room.engine.revert([], [], {})
     assert [each[2] for each in room.audit()] == ["kept"]
     note(room, "next")
@@ -110,7 +110,7 @@ def test_refused_logins_do_not_displace_other_entries(room, monkeypatch):
     assert [entries[0][2], entries[-1][2], len(entries)] == ["last", "first", 12]
     assert entries[1] == ("10.0.0.24", "login refused", "/login", 3)
     again = Room()
-    again.engine.settings = dict(room.engine.settings)
+    again.engine.load_settings(dict(room.engine.settings))
     assert again.audit() == entries
     page = again.asks(audit={"most": 11})
     assert len(page["audit"]) == 11

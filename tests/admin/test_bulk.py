@@ -386,7 +386,7 @@ def test_undepend_does_not_release_a_load(room):
 @pytest.mark.parametrize("actor", [WORKQ, MASENKO, GOQUEUE])
 def test_timeout_applies_the_policy_of_expired_leases(room, actor):
     job = room.push()
-    room.engine.holders.add("w1")
+    room.engine.leases.holders.add("w1")
     room.lease(actor=actor)
     room.act("timeout", "a1")
     assert (job.state, job.failures, job.failure.group) == (SCHEDULED, 1, "ReservationExpired")

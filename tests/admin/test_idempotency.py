@@ -12,7 +12,7 @@ from admin_room import Room
 from millrace.admin import idempotency
 from millrace.admin.errors import AdminError
 from millrace.admin.work import push
-from millrace.engine.engine import IDEMPOTENCY
+from millrace.engine.settings import IDEMPOTENCY
 from millrace.protocols.registry import HTTP
 from millrace.records import PushJob, PushJobs
 from server_process import ServerProcess, running_server

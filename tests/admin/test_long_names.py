@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from admin_room import Room, content
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.registry import GOQUEUE, MASENKO, WORKQ
 from millrace.records import (
     FailurePage,

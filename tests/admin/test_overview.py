@@ -12,7 +12,7 @@ from millrace.admin.samples import (
     SAMPLE_INTERVAL,
     SAMPLE_SLICE_SIZE,
 )
-from millrace.engine.engine import DAYS
+from millrace.engine.settings import DAYS
 from millrace.engine.statistics import DAY, HISTORY_DAYS, Statistics
 from millrace.protocols.registry import FAKTORY
 from wires import SECOND, START

@@ -63,7 +63,7 @@ class VirtualServer:
     def _start(self) -> None:
         self.engine = Engine(Random(self._seed), protocol_rules())
         self.store.load().fill(self.engine)
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
         self.hub = FaktoryHub(
             self.engine, started_at=self.now, challenge=lambda: (1, ""), memory_mb=lambda: 0
         )

@@ -37,7 +37,7 @@ def counters_equal_a_recount(engine: Engine) -> None:
     assert not count
     retrying = [job for job in engine.jobs.values() if job.state == SCHEDULED and job.failures]
     assert engine.retrying == len(retrying)
-    assert len(engine.dead) <= engine.dead_max
+    assert len(engine.dead) <= engine.retention.dead_max
 
 
 def dependents_are_listed_with_their_blockers(engine: Engine) -> None:
@@ -62,7 +62,7 @@ def every_job_has_its_timers(engine: Engine) -> None:
     for seq, job in engine.jobs.items():
         timed = job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires_at)
         if job.state == LEASED:
-            timed = job.deadline != FOREVER or job.holder not in engine.holders
+            timed = job.deadline != FOREVER or job.holder not in engine.leases.holders
             assert (job.deadline == FOREVER) <= (job.holder_protocol in engine.rules.bound)
         assert (engine.timers.when(seq) is not None) == timed
         assert (engine.timers.when(seq + LIFETIME_TIMER) is not None) == bool(job.expires_at)
@@ -140,7 +140,10 @@ def timers_belong_to_jobs_and_waiters(machine: Any) -> None:
     engine, expected = machine.engine, {}
     for seq, job in engine.jobs.items():
         if job.state == LEASED:
-            if job.holder_protocol in engine.rules.bound and job.holder not in engine.holders:
+            if (
+                job.holder_protocol in engine.rules.bound
+                and job.holder not in engine.leases.holders
+            ):
                 expected[seq] = 0  # the job ends as soon as the store is available
             elif job.deadline != FOREVER:
                 expected[seq] = job.deadline

@@ -9,7 +9,7 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, SECOND, Job
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.store import SqliteStore
@@ -183,7 +183,7 @@ def test_a_returned_job_is_delivered_to_the_next_waiter(scene):
 def end_lease_without_effect(scene: Scene, job: Job) -> None:
     """The engine may refuse the call. It has no effect, immediately or later."""
     with suppress(NotLeased):
-        scene.engine.end_lease_of_closed(job, scene.now, "the client is gone")
+        scene.engine.leases.end_lost(job, scene.now, "the client is gone")
     scene.engine.resume(scene.now)
     scene.advance(10)
 
@@ -336,7 +336,7 @@ def test_a_restart_ends_bound_leases_without_counting_a_failure(scene, store):
     scene.pushed_and_leased(retries=0, dead_queue="dead")
     again = restarted(scene, store)
     again.advance(1)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     job = again.engine.find("job-1")
     assert (job.state, job.queue, job.failures, job.failure) == (READY, "default", 0, None)
     (event,) = again.events()
@@ -345,7 +345,7 @@ def test_a_restart_ends_bound_leases_without_counting_a_failure(scene, store):
     consistent(again.engine)
     third = restarted(again, store)
     assert third.engine.find("job-1").state == READY
-    third.engine.after_restart(third.now)
+    third.engine.restoration.after_restart(third.now)
     assert not third.engine.change_set
 
 
@@ -365,7 +365,7 @@ def test_a_restart_returns_jobs_to_their_positions(scene, store):
         scene.lease(holder="connection-2")
     assert [job.jid for job in scene.engine.leased.values()] == ["a", "b", "c", "d", "last"]
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     assert ready_jids(again.engine) == ["a", "b", "c", "d", "last", "late"]
     assert [event.jid for event in again.events()] == ["a", "b", "c", "d", "last"]
     assert again.engine.queues["default"].ready.early == 2
@@ -376,7 +376,7 @@ def test_a_restart_keeps_leases_of_other_protocols(scene, store):
     scene.push(retries=1, lease_duration=60 * SECOND)
     Scene.lease(scene)
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     assert again.engine.find("job-1").state == LEASED
     again.advance(60)
     assert again.engine.find("job-1").state == SCHEDULED
@@ -385,7 +385,7 @@ def test_a_restart_keeps_leases_of_other_protocols(scene, store):
 def test_no_client_can_reclaim_a_bound_lease_after_a_restart(scene, store):
     scene.pushed_and_leased()
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     job = again.engine.find("job-1")
     assert not again.engine.reclaim(job, "connection-1", MASENKO, again.now)
     assert again.engine.reclaim_by_id("job-1", "worker-1", FAKTORY, again.now) is None
@@ -394,7 +394,7 @@ def test_no_client_can_reclaim_a_bound_lease_after_a_restart(scene, store):
 def test_a_refused_commit_at_the_start_counts_no_failure(scene, store):
     scene.pushed_and_leased(retries=0)
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     halt(again, store)
     assert again.engine.find("job-1").state == LEASED
     again.engine.resume(again.now)
@@ -408,7 +408,7 @@ def test_a_refused_commit_at_the_start_still_drops_transient_jobs(store):
     scene = Scene()
     scene.push(origin=WORKQ, transient=True)
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     halt(again, store)
     again.engine.resume(again.now)
     again.advance(UNAVAILABLE_RETRY / SECOND)

@@ -225,9 +225,9 @@ def test_a_client_that_waits_for_a_result_is_notified_of_the_failure(scene):
     blocker = scene.pushed_and_leased("blocker")
     job = scene.push("job", blockers=[blocker.seq])
     waiter = Waiter((), "", WORKQ, None)
-    scene.engine.wait_for_end(job, waiter, scene.now + 60 * SECOND)
+    scene.engine.wait(waiter, scene.now + 60 * SECOND, job)
     scene.fail(blocker)
-    ((receiver, outcome),) = scene.engine.outcomes
+    ((receiver, outcome),) = scene.engine.waiters.outcomes
     assert (receiver, outcome.job, outcome.succeeded) == (waiter, job, False)
 
 
@@ -630,7 +630,7 @@ def test_a_hundred_thousand_dependents_fail_with_their_blocker(scene):
     fail_root(scene)
     scene.tick()
     assert scene.engine.queues["default"].counts[DEAD] == 100_000
-    assert (len(scene.engine.dead), scene.engine.dead_dropped) == (100_000, 1)
+    assert (len(scene.engine.dead), scene.engine.retention.dead_dropped) == (100_000, 1)
     assert scene.engine.dependencies.by_blocker == {}
 
 

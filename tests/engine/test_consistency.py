@@ -35,7 +35,7 @@ class SampleEngine(Scene):
         self.lively = self.push("lively", origin=WORKQ, expires_at=self.now + 3600 * SECOND)
         self.leased = self.pushed_and_leased("leased", "leases")
         self.bound = self.push("bound", "bound", origin=MASENKO)
-        self.engine.holders.add("connection")
+        self.engine.leases.holders.add("connection")
         self.engine.lease(("bound",), "connection", MASENKO, self.now)
         self.done = self.pushed_and_leased("done", "done", origin=QLESS)
         self.complete(self.done)
@@ -387,9 +387,9 @@ def test_a_repair_delivers_a_found_job_to_its_waiter() -> None:
 
 def test_a_lease_of_a_lost_connection_ends_after_a_repair() -> None:
     sample = SampleEngine()
-    sample.engine.holders.clear()
+    sample.engine.leases.holders.clear()
     sample.engine.unavailable = "disk full"
-    sample.engine.end_lease_of_closed(sample.bound, sample.now, "gone")
+    sample.engine.leases.end_lost(sample.bound, sample.now, "gone")
     assert sample.problems() == []
     consistency.repair(sample.engine, sample.now)
     sample.engine.unavailable = ""
@@ -434,7 +434,7 @@ def test_a_history_of_all_protocols_has_no_problems(data: st.DataObject) -> None
         choices = [act for act, may in ACTS.items() if job is None or may(job)] or [push]
         act = data.draw(st.sampled_from(choices)) if job is not None else push
         act(scene, job, data)
-        engine.deliveries.clear()
+        engine.waiters.deliveries.clear()
         assert consistency.check_engine(engine).problems == []
 
 

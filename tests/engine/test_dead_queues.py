@@ -278,7 +278,9 @@ def test_every_permanent_failure_moves_the_job(end: Callable[[MasenkoScene], Non
     end(scene)
     job = scene.engine.find("job-1")
     assert (job.queue, job.state, job.failures) == ("dead", READY, 0)
-    assert scene.engine.dead_dropped == (dead_max == 0 and end is by_a_blocker)  # the blocker
+    assert scene.engine.retention.dead_dropped == (
+        dead_max == 0 and end is by_a_blocker
+    )  # the blocker
     consistent(scene.engine)
 
 
@@ -434,7 +436,7 @@ def test_a_dead_queue_opened_by_a_reverted_change_is_unknown_again(store):
     scene = MasenkoScene()
     scene.pushed_and_leased(dead_queue="dead")
     scene = restarted(scene, store)
-    scene.engine.after_restart(scene.now)
+    scene.engine.restoration.after_restart(scene.now)
     scene.fail(scene.lease())
     assert scene.engine.queues["dead"].registered
     refused(scene, store)

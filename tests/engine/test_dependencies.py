@@ -83,7 +83,7 @@ def end_by_purging(scene, job):
 
 
 def end_by_overflow(scene, job):
-    scene.engine.dead_max = 0
+    scene.engine.retention.dead_max = 0
     scene.engine.kill(job, scene.now)
 
 

@@ -355,7 +355,7 @@ def test_timers_are_counted_by_effect(scene):
 
 def test_a_failure_is_retained_as_a_result_only_for_a_job_with_a_waiter(scene):
     awaited = scene.push("asked", "other")
-    scene.engine.wait_for_end(awaited, Waiter((), "", FAKTORY, None), scene.now + SECOND)
+    scene.engine.wait(Waiter((), "", FAKTORY, None), scene.now + SECOND, awaited)
     job = scene.pushed_and_leased(retries=-1)
     scene.fail(job)
     assert job.extra is None
@@ -512,7 +512,7 @@ def test_the_dead_set_drops_the_oldest_when_it_is_full():
         scene.engine.kill(job, scene.now)
     assert [job.jid for job in scene.engine.dead.values()] == ["job-1", "job-0"]
     assert jobs[2].state == GONE
-    assert scene.engine.dead_dropped == 1
+    assert scene.engine.retention.dead_dropped == 1
     assert scene.causes()[-1] == "purged"
 
 
@@ -572,11 +572,11 @@ def test_an_alarm_fires_at_its_time(scene):
 def test_a_cancelled_alarm_does_not_fire(scene):
     scene.engine.set_alarm(("owner", "one"), START + SECOND)
     scene.engine.set_alarm(("owner", "two"), START + SECOND)
-    scene.engine.cancel_alarm(("owner", "one"))
-    scene.engine.cancel_alarm(("owner", "unheard of"))
+    scene.engine.set_alarm(("owner", "one"), None)
+    scene.engine.set_alarm(("owner", "unheard of"), None)
     scene.advance(1)
     assert scene.engine.alarms == [("owner", "two")]
-    scene.engine.cancel_alarm(("owner", "two"))
+    scene.engine.set_alarm(("owner", "two"), None)
     assert len(scene.engine.timers) == 0
 
 

@@ -37,7 +37,7 @@ def scene_with_every_cause() -> Scene:
     engine.kill(engine.find("root"), scene.now)
     assert doomed.queue == "x"
     stepping = scene.pushed_and_leased("stepping", "steps")
-    engine.advance(stepping, scene.now, FAKTORY)
+    engine.complete(stepping, scene.now, FAKTORY, advances=True)
     engine.move(stepping, "next", scene.now, FAKTORY)
     scene.push("evicted", expires_at=scene.now + SECOND)
     scene.advance(1)

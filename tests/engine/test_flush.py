@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from millrace.engine import consistency
-from millrace.engine.engine import FLUSH_BATCH_SIZE
+from millrace.engine.removal import FLUSH_BATCH_SIZE
 from millrace.protocols.registry import FAKTORY, GOQUEUE, QLESS
 from millrace.store import MemoryStore
 from scene import Scene, commit, durable_state, recover
@@ -54,7 +54,7 @@ def test_a_flush_of_one_protocol_is_durable(scene):
 def test_a_flush_of_one_protocol_runs_in_steps(scene):
     for number in range(2 * FLUSH_BATCH_SIZE):
         scene.push(f"go-{number}", origin=GOQUEUE)
-    steps = scene.engine.flush_steps(lambda: scene.now, GOQUEUE)
+    steps = scene.engine.removal.flush_steps(lambda: scene.now, GOQUEUE)
     assert list(islice(steps, 1)) == [FLUSH_BATCH_SIZE]
     scene.push("new", origin=GOQUEUE)
     assert list(steps) == [FLUSH_BATCH_SIZE]

@@ -35,7 +35,7 @@ def push(scene: Scene, jid: str, *keys: str, **fields) -> Job:
 def test_a_queue_has_no_more_leases_than_its_limit(scene: Scene, actor: int) -> None:
     limit(scene, 2)
     jobs = [scene.push(f"j{number}") for number in range(3)]
-    scene.engine.holders.add("w")
+    scene.engine.leases.holders.add("w")
     held = [scene.engine.lease(["default"], "w", actor, scene.now) for _ in range(3)]
     assert held == [jobs[0], jobs[1], None]
     assert jobs[2].state == READY
@@ -70,7 +70,8 @@ def test_a_random_queue_below_its_limit_is_chosen(scene: Scene) -> None:
     others = [scene.push(f"c{number}", "other") for number in range(8)]
     scene.lease()
     found = [
-        scene.engine.lease_any(["default", "other"], "w", FAKTORY, scene.now) for _ in range(9)
+        scene.engine.lease(["default", "other"], "w", FAKTORY, scene.now, random_queue=True)
+        for _ in range(9)
     ]
     assert found == [*others, None]
 
@@ -80,9 +81,9 @@ def test_a_waiting_client_gets_the_job_when_a_lease_ends(scene: Scene) -> None:
     first, second = scene.push("a"), scene.push("b")
     scene.lease()
     waiter = scene.wait()
-    assert scene.engine.deliveries == []
+    assert scene.engine.waiters.deliveries == []
     scene.complete(first)
-    assert scene.engine.deliveries == [(waiter, second)]
+    assert scene.engine.waiters.deliveries == [(waiter, second)]
 
 
 def test_a_push_is_not_delivered_beyond_the_limit(scene: Scene) -> None:
@@ -90,7 +91,7 @@ def test_a_push_is_not_delivered_beyond_the_limit(scene: Scene) -> None:
     scene.pushed_and_leased("a")
     scene.wait()
     scene.push("b")
-    assert scene.engine.deliveries == []
+    assert scene.engine.waiters.deliveries == []
 
 
 def test_an_expired_lease_frees_capacity(scene: Scene) -> None:
@@ -99,7 +100,7 @@ def test_an_expired_lease_frees_capacity(scene: Scene) -> None:
     second = scene.push("b")
     scene.wait(seconds=100)
     scene.engine.tick(scene.now + 10 * SECOND)
-    assert [job for _, job in scene.engine.deliveries] == [second]
+    assert [job for _, job in scene.engine.waiters.deliveries] == [second]
 
 
 def test_a_job_with_a_full_key_is_parked_and_later_jobs_pass_it(scene: Scene) -> None:
@@ -191,9 +192,9 @@ def test_more_parked_jobs_than_one_request_examines(scene: Scene) -> None:
     assert scene.lease() is not None
     waiter = scene.wait(seconds=100)
     last = scene.push("last")
-    assert scene.engine.deliveries == []
+    assert scene.engine.waiters.deliveries == []
     scene.engine.tick(scene.now)
-    assert scene.engine.deliveries == [(waiter, last)]
+    assert scene.engine.waiters.deliveries == [(waiter, last)]
 
 
 def test_raising_or_removing_a_limit_returns_parked_jobs(scene: Scene) -> None:
@@ -204,7 +205,7 @@ def test_raising_or_removing_a_limit_returns_parked_jobs(scene: Scene) -> None:
     limit(scene, 2, "mail")
     assert scene.lease() is jobs[1]
     assert scene.lease() is None
-    scene.engine.delete_limit("mail", scene.now)
+    scene.engine.set_limit("mail", None, 0, scene.now)
     assert scene.lease() is jobs[2]
     assert not scene.engine.limits.in_use
 
@@ -215,9 +216,9 @@ def test_a_limit_ends_with_its_time(scene: Scene) -> None:
     job = scene.push("b")
     waiter = scene.wait(seconds=100)
     scene.engine.tick(START + 5 * SECOND - 1)
-    assert scene.engine.deliveries == []
+    assert scene.engine.waiters.deliveries == []
     scene.engine.tick(START + 5 * SECOND)
-    assert scene.engine.deliveries == [(waiter, job)]
+    assert scene.engine.waiters.deliveries == [(waiter, job)]
     assert scene.engine.limits.by_key == {}
 
 
@@ -253,7 +254,7 @@ def test_a_job_can_be_released_from_a_key(scene: Scene) -> None:
     first, second = push(scene, "a", "mail"), push(scene, "b", "mail")
     scene.lease()
     assert scene.lease() is None
-    scene.engine.release_limit(first, "mail", scene.now)
+    scene.engine.limits.release(first, "mail", scene.now)
     assert scene.lease() is second
     assert scene.engine.limits.usage("mail") == 1
 
@@ -264,7 +265,7 @@ def restarted(scene: Scene) -> Scene:
     store.commit()
     again = Scene()
     store.load().fill(again.engine)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     return again
 
 
@@ -289,7 +290,7 @@ def test_a_restart_that_returns_leases_returns_parked_jobs(scene: Scene) -> None
     limit(scene, 1, "mail")
     for jid in "ab":
         push(scene, jid, "mail")
-    scene.engine.holders.add("c")
+    scene.engine.leases.holders.add("c")
     scene.engine.lease(["default"], "c", MASENKO, scene.now)
     assert scene.lease() is None
     again = restarted(scene)
@@ -358,7 +359,7 @@ class Walk:
         self.random = Random(seed)
         self.scene = Scene()
         self.engine = self.scene.engine
-        self.engine.holders.add("w")
+        self.engine.leases.holders.add("w")
         self.pushed = 0
 
     def step(self) -> None:
@@ -419,14 +420,14 @@ class Walk:
             expires = now + 5 * SECOND if self.random.random() < 0.3 else 0
             self.engine.set_limit(key, self.random.randrange(1, 4), expires, now)
         elif turn < 0.7:
-            self.engine.delete_limit(key, now)
+            self.engine.set_limit(key, None, 0, now)
         elif turn < 0.8:
             self.engine.pause(
                 self.random.choice(QUEUES), paused=self.random.random() < 0.5, now=now
             )
         elif self.engine.jobs:
             job = self.random.choice(list(self.engine.jobs.values()))
-            self.engine.release_limit(job, key, now)
+            self.engine.limits.release(job, key, now)
 
     def check(self) -> None:
         engine, limits = self.engine, self.engine.limits

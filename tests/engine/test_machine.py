@@ -33,7 +33,7 @@ from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
 from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, Job, NewJob
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.protocols.spec import protocol_rules
@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
         engine = Engine(Random(1), protocol_rules(), dead_max=DEAD_MAX)
         app.recover(engine, self.store, lambda: self.now)
         self.calls += 1
-        engine.holders.add(self.caller)
+        engine.leases.holders.add(self.caller)
         return engine
 
     @property
@@ -102,16 +102,16 @@ class Machine(RuleBasedStateMachine):
         rows = self.engine.change_set.events[self.read :]
         self.read = len(self.engine.change_set.events)
         self.restored -= {row[2] for row in rows}
-        self.model.holders = self.engine.holders
+        self.model.holders = self.engine.leases.holders
         for row in rows:
             assert row[0] <= self.now
             self.model.absorb(Event(*row))
         assert not self.model.moving, "a job was not moved to its dead queue"
         assert not self.model.doomed, "a job did not fail with its blocker"
-        timeouts, self.engine.timeouts = self.engine.timeouts, []
+        timeouts, self.engine.waiters.timeouts = self.engine.waiters.timeouts, []
         for waiter in timeouts:
             assert self.forget(waiter) <= self.now, "notified too early"
-        deliveries, self.engine.deliveries = self.engine.deliveries, []
+        deliveries, self.engine.waiters.deliveries = self.engine.waiters.deliveries, []
         evicted = {row[2] for row in rows if row[1] == "evicted"}
         for waiter, job in deliveries:
             # After a long pause a job may become due and expire in the same tick.
@@ -321,15 +321,15 @@ class Machine(RuleBasedStateMachine):
     def close_connection(self):
         """A connection closes and its leases end; later, if the store fails."""
         closed = self.caller
-        self.engine.holders.discard(closed)
+        self.engine.leases.holders.discard(closed)
         self.calls += 1
-        self.engine.holders.add(self.caller)
+        self.engine.leases.holders.add(self.caller)
         for waiter in [w for w, _ in self.waiting if w.holder == closed]:
             self.engine.cancel_wait(waiter)
             self.forget(waiter)
         held = [job for job in self.engine.leased.values() if job.holder == closed]
         for job in held:
-            self.engine.end_lease_of_closed(job, self.now, "gone")
+            self.engine.leases.end_lost(job, self.now, "gone")
         causes = Counter(self.absorb())
         assert causes["expired"] == (0 if self.engine.unavailable else len(held))
 
@@ -551,7 +551,7 @@ class Machine(RuleBasedStateMachine):
         undo(self.engine, self.store, batches, "disk full")
         self.read = 0
         self.model = self.committed[0].copy()
-        self.model.position = self.engine.position
+        self.model.position = self.engine.positions.last
         self.restored = set(self.model.of_state(READY))
         # Refused seqs are not used again while the engine runs.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
@@ -577,7 +577,7 @@ class Machine(RuleBasedStateMachine):
         self.waiting.clear()
         self.not_offered.clear()
         self.model = self.committed[0].copy()
-        self.model.position = self.engine.position
+        self.model.position = self.engine.positions.last
         self.restored = set(self.model.of_state(READY))
         self.tick()
 

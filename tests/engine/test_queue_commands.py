@@ -167,7 +167,7 @@ def test_a_flush_forgets_every_job_queue_and_counter(scene):
     for index in (engine.scheduled, engine.blocked, engine.leased, engine.done, engine.dead):
         assert not index
     assert engine.retrying == 0
-    assert engine.ready_count() == 0
+    assert not any(queue.counts[READY] for queue in engine.queues.values())
     assert len(engine.timers) == 0
     assert (engine.totals.processed, engine.totals.failures) == (0, 0)
     assert engine.statistics.days == {}

@@ -20,7 +20,7 @@ def scene() -> Scene:
 
 def record(scene: Scene, jid: str = "r", *, backlog: float = 0, **more) -> RecurringJob:
     found = RecurringJob(jid, "klass", b"{}", "default", 60, 0, 5, backlog, ["red"], START, **more)
-    scene.engine.put_recurring(found)
+    scene.engine.recurring.put(found)
     return found
 
 
@@ -32,7 +32,7 @@ def names(scene: Scene) -> list[str]:
 def test_a_request_of_any_protocol_pushes_the_due_job(scene: Scene, actor: int) -> None:
     record(scene)
     assert names(scene) == []
-    scene.engine.holders.add("w")
+    scene.engine.leases.holders.add("w")
     job = scene.engine.lease(["default"], "w", actor, scene.now)
     assert job is not None
     assert (job.jid, job.origin, job.kind) == ("r-1", QLESS, "klass")
@@ -43,7 +43,7 @@ def test_a_request_of_any_protocol_pushes_the_due_job(scene: Scene, actor: int) 
 
 def test_a_request_for_a_random_queue_pushes_the_due_job(scene: Scene) -> None:
     record(scene)
-    job = scene.engine.lease_any(["default"], "w", FAKTORY, scene.now)
+    job = scene.engine.lease(["default"], "w", FAKTORY, scene.now, random_queue=True)
     assert job is not None
     assert job.jid == "r-1"
 
@@ -59,9 +59,9 @@ def test_a_waiting_client_gets_the_job_at_its_time(scene: Scene) -> None:
     scene.lease()
     waiter = scene.wait(seconds=1000)
     scene.engine.tick(START + MINUTE - 1)
-    assert scene.engine.deliveries == []
+    assert scene.engine.waiters.deliveries == []
     scene.engine.tick(START + MINUTE)
-    assert [(each, job.jid) for each, job in scene.engine.deliveries] == [(waiter, "r-2")]
+    assert [(each, job.jid) for each, job in scene.engine.waiters.deliveries] == [(waiter, "r-2")]
     scene.engine.tick(START + 5 * MINUTE)
     assert names(scene) == ["r-1", "r-2"]
 
@@ -149,7 +149,7 @@ def test_a_record_continues_after_a_restart_with_the_right_clock(scene: Scene) -
     again = restarted(scene, MemoryStore())
     before = len(names(again))
     again.now -= years * SECOND
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     again.tick()
     again.advance(61)
     assert len(names(again)) == before + 1
@@ -158,17 +158,17 @@ def test_a_record_continues_after_a_restart_with_the_right_clock(scene: Scene) -
 def test_a_restart_keeps_the_first_delay_of_a_record(scene: Scene) -> None:
     delayed = record(scene, timed=True)
     delayed.next = START + 60 * MINUTE
-    scene.engine.put_recurring(delayed)
+    scene.engine.recurring.put(delayed)
     again = restarted(scene, MemoryStore())
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     again.advance(59 * 60)
     assert names(again) == []
 
 
 def test_a_deleted_record_pushes_no_job(scene: Scene) -> None:
     record(scene)
-    assert scene.engine.delete_recurring("r")
-    assert not scene.engine.delete_recurring("r")
+    assert scene.engine.recurring.delete("r")
+    assert not scene.engine.recurring.delete("r")
     assert scene.lease() is None
 
 

@@ -17,14 +17,14 @@ def dead_jobs(count: int) -> Scene:
 def test_a_lower_bound_drops_a_limited_number_of_jobs_per_command():
     scene = dead_jobs(SURPLUS + 1)
     scene.engine.take_changes()
-    scene.engine.dead_max = 0
+    scene.engine.retention.dead_max = 0
     scene.engine.kill(scene.push("last"), scene.now)
     assert scene.causes().count("purged") == TRIM_BATCH_SIZE
 
 
 def test_the_timer_drops_the_rest_in_steps():
     scene = dead_jobs(SURPLUS)
-    scene.engine.dead_max = 10
+    scene.engine.retention.dead_max = 10
     scene.engine.kill(scene.push("last"), scene.now)
     steps = 0
     while len(scene.engine.dead) > 10:
@@ -42,7 +42,7 @@ def test_the_timer_drops_the_rest_in_steps():
 
 def test_no_job_is_dropped_while_the_store_fails():
     scene = dead_jobs(SURPLUS)
-    scene.engine.dead_max = 0
+    scene.engine.retention.dead_max = 0
     scene.engine.kill(scene.push("last"), scene.now)
     left = len(scene.engine.dead)
     scene.engine.unavailable = "disk full"
@@ -55,8 +55,8 @@ def test_no_job_is_dropped_while_the_store_fails():
 
 def test_a_flush_ends_the_trimming():
     scene = dead_jobs(SURPLUS)
-    scene.engine.dead_max = 0
+    scene.engine.retention.dead_max = 0
     scene.engine.kill(scene.push("last"), scene.now)
     scene.engine.flush(scene.now)
     scene.tick()
-    assert scene.engine.dead_dropped == TRIM_BATCH_SIZE
+    assert scene.engine.retention.dead_dropped == TRIM_BATCH_SIZE

@@ -4,7 +4,7 @@ import pytest
 
 from millrace.engine.errors import NotLeased
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.protocols.registry import FAKTORY
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, durable_state, ready_jids, recover, undo, unit

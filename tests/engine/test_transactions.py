@@ -34,7 +34,7 @@ def held(scene: MasenkoScene, connection: MasenkoConnection, count: int) -> list
     for _ in range(count):
         connection.receive(b'FETCH {"queues":["held"]}\n', scene.now, 64)
     connection.replies.clear()
-    return scene.engine.leases_of(connection.caller.holder)
+    return scene.engine.leases.of_holder(connection.caller.holder)
 
 
 def send(scene: MasenkoScene, connection: MasenkoConnection, acks: list[int]) -> bool:
@@ -176,7 +176,7 @@ def test_a_crash_before_the_end_discards_the_transaction(scene):
     assert connection.run(scene.now, 1)
     again = restarted(scene, store)
     assert states(again)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     assert not states(again)
     assert again.engine.queues["held"].counts[READY] == 2
     consistent(again.engine)
@@ -189,7 +189,7 @@ def test_a_crash_after_the_end_keeps_the_transaction(scene):
     seal(scene, connection)
     assert READY not in states(scene)
     again = restarted(scene, store)
-    again.engine.after_restart(again.now)
+    again.engine.restoration.after_restart(again.now)
     assert states(again) == [READY] * MANY
     assert not any(job.queue == "held" for job in again.engine.jobs.values())
     consistent(again.engine)
@@ -228,7 +228,7 @@ def test_a_refused_seal_refuses_the_transaction(scene):
     assert b"nothing was changed" in reply
     scene.tick()
     assert not states(scene)
-    assert scene.engine.leases_of(connection.caller.holder) == acks
+    assert scene.engine.leases.of_holder(connection.caller.holder) == acks
     assert scene.engine.queues["held"].counts[LEASED] == 2
     consistent(scene.engine)
 

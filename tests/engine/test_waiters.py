@@ -177,7 +177,7 @@ def test_a_wait_without_timeout_survives_a_flush_and_a_halt(scene):
 
 def test_a_wait_without_timeout_and_offers_receives_no_job(scene):
     waiter = wait_forever(scene)
-    scene.engine.stop_offering_all()
+    scene.engine.stop_offering()
     job = scene.push()
     scene.advance(10**6)
     assert (scene.delivered(), scene.timed_out(), job.state) == ([], [], READY)
@@ -188,10 +188,10 @@ def test_a_wait_without_timeout_and_offers_receives_no_job(scene):
 def test_a_wait_for_a_result_can_have_no_timeout(scene):
     job = scene.pushed_and_leased()
     waiter = Waiter((), "", WORKQ, None)
-    scene.engine.wait_for_end(job, waiter, FOREVER)
+    scene.engine.wait(waiter, FOREVER, job)
     assert scene.engine.next_timer() == job.deadline
     scene.complete(job, result=b"42")
-    assert [(notified, outcome.result) for notified, outcome in scene.engine.outcomes] == [
+    assert [(notified, outcome.result) for notified, outcome in scene.engine.waiters.outcomes] == [
         (waiter, b"42")
     ]
     assert scene.engine.waiters.awaited == 0

@@ -17,7 +17,7 @@ from millrace.engine.errors import NotLeased
 from millrace.engine.job import AFTER_ARRIVALS, SECOND, Job
 from millrace.engine.job_timers import LIFETIME_TIMER
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, WORKQ
 from millrace.protocols.spec import protocol_rules
@@ -42,11 +42,11 @@ class WorkqScene(Scene):
     def awaits(self, job: Job, seconds: float = 10, *, owns_job: bool = False) -> Waiter:
         waiter = Waiter((), "", WORKQ, None)
         waiter.owns_job = owns_job
-        self.engine.wait_for_end(job, waiter, self.now + int(seconds * SECOND))
+        self.engine.wait(waiter, self.now + int(seconds * SECOND), job)
         return waiter
 
     def notifications(self) -> list[tuple[Waiter, str, bool, bytes]]:
-        outcomes, self.engine.outcomes = self.engine.outcomes, []
+        outcomes, self.engine.waiters.outcomes = self.engine.waiters.outcomes, []
         return [(waiter, o.cause, o.succeeded, o.result) for waiter, o in outcomes]
 
 
@@ -132,7 +132,7 @@ def test_jobs_with_an_expiry_do_not_count_for_the_dead_set_limit():
     for number in range(4):
         scene.engine.kill(Scene.push(scene, f"faktory-{number}"), scene.now)
     assert len(scene.engine.dead) == 2
-    assert scene.engine.dead_dropped == 2
+    assert scene.engine.retention.dead_dropped == 2
     assert all(job.state == DEAD for job in kept)
 
 
@@ -290,12 +290,12 @@ def test_a_late_fixed_position_is_after_all_arrivals():
     scene.advance(3)
     scene.push("added")
     assert ready_jids(scene.engine) == ["added", "early", "late"]
-    assert scene.engine.position == scene.now
+    assert scene.engine.positions.last == scene.now
     store = MemoryStore()
     commit(scene.engine, store)
     engine = recover(store)
     assert ready_jids(engine) == ["added", "early", "late"]
-    assert engine.position == scene.now + 1
+    assert engine.positions.last == scene.now + 1
 
 
 # Leasing from a random queue
@@ -310,7 +310,11 @@ def test_the_choice_is_uniform_over_queues_with_jobs():
         if number % 3 == 0:
             scene.push(f"c{number}", "c")
     for _ in range(1500):
-        counts[scene.engine.lease_any(("a", "b", "c", "empty"), "", WORKQ, scene.now).queue] += 1
+        counts[
+            scene.engine.lease(
+                ("a", "b", "c", "empty"), "", WORKQ, scene.now, random_queue=True
+            ).queue
+        ] += 1
     assert min(counts.values()) > 400, counts
 
 
@@ -318,10 +322,10 @@ def test_a_paused_queue_is_not_chosen():
     scene = WorkqScene()
     scene.push("a", "a")
     scene.engine.pause("a", paused=True, now=scene.now)
-    assert scene.engine.lease_any(("a",), "", WORKQ, scene.now) is None
+    assert scene.engine.lease(("a",), "", WORKQ, scene.now, random_queue=True) is None
     scene.engine.pause("a", paused=False, now=scene.now)
     scene.engine.unavailable = "disk full"
-    assert scene.engine.lease_any(("a",), "", WORKQ, scene.now) is None
+    assert scene.engine.lease(("a",), "", WORKQ, scene.now, random_queue=True) is None
 
 
 # Transient jobs
@@ -329,7 +333,7 @@ def test_a_paused_queue_is_not_chosen():
 
 def test_an_abandoned_job_is_removed():
     scene = WorkqScene()
-    scene.engine.cancel_transient(scene.push(transient=True), scene.now)
+    scene.engine.cancel(scene.push(transient=True), scene.now, deferrable=True)
     assert not scene.engine.jobs
 
 
@@ -337,7 +341,7 @@ def test_an_abandoned_job_is_removed_when_the_store_recovers():
     scene = WorkqScene()
     job = scene.push(transient=True)
     scene.engine.unavailable = "disk full"
-    scene.engine.cancel_transient(job, scene.now)
+    scene.engine.cancel(job, scene.now, deferrable=True)
     scene.advance(3)
     assert scene.engine.jobs
     scene.engine.resume(scene.now)
@@ -352,7 +356,7 @@ def test_an_abandoned_job_is_removed_before_the_next_delivery():
     scene = WorkqScene()
     job = scene.push(transient=True)
     scene.engine.unavailable = "disk full"
-    scene.engine.cancel_transient(job, scene.now)
+    scene.engine.cancel(job, scene.now, deferrable=True)
     scene.wait(seconds=60)
     scene.now -= 3600 * SECOND  # the removal does not depend on the clock
     scene.engine.resume(scene.now)
@@ -397,7 +401,7 @@ def test_a_restart_drops_transient_jobs_and_records_it_in_the_journal():
     commit(scene.engine, store)
     engine = recover(store)
     assert len(engine.jobs) == 3
-    engine.after_restart(scene.now)
+    engine.restoration.after_restart(scene.now)
     assert [job.jid for job in engine.jobs.values()] == ["stays"]
     assert [row[1] for row in engine.change_set.events] == ["cancelled", "cancelled"]
 
@@ -518,7 +522,7 @@ def test_a_restart_changes_nothing(ops):
                 life=size * 2,
             )
         elif op == "lease":
-            engine.lease_any(("queue-0", "queue-1"), "", WORKQ, scene.now)
+            engine.lease(("queue-0", "queue-1"), "", WORKQ, scene.now, random_queue=True)
         elif op == "complete" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
             engine.complete(job, scene.now, WORKQ, result=b"r" * size, unleased=True)
         elif op == "fail" and job is not None and job.state in {SCHEDULED, READY, LEASED}:

@@ -18,7 +18,7 @@ from millrace.protocols.masenko import durations, tasks
 from millrace.protocols.qless import arguments, script_catalog
 from millrace.protocols.qless import lua_values as lua
 from millrace.protocols.qless.commands import decimal, integer
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.resp import ProtocolError, RequestLimits, Requests, read_whole
 from millrace.protocols.times import parse_rfc3339, rfc3339
 from millrace.protocols.workq import arguments as workq_arguments

@@ -227,7 +227,7 @@ def leave(world: World) -> None:
     for wire in world.clients:
         wire.connection = None
     assert not any(hub.connections or hub.with_messages for hub in hubs)
-    assert not engine.holders
+    assert not engine.leases.holders
     assert not engine.waiters
     assert not engine.waiters.awaited
     # Cancelled timers are removed when they expire.

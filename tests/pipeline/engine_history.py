@@ -98,7 +98,7 @@ class Past:
                 when, _, act, args = heappop(plans)
                 self.now = max(self.now, when)
                 act(*args)
-            if engine.deliveries:
+            if engine.waiters.deliveries:
                 self._deliver()
             if len(engine.change_set.events) > _TAKE:
                 self._take()
@@ -129,7 +129,7 @@ class Past:
             wid = f"{load.queue}-{number}" if names else ""
             worker = Worker(wid, protocol, load, load.skews[number % len(load.skews)])
             if protocol == MASENKO:
-                self.engine.holders.add(wid)
+                self.engine.leases.holders.add(wid)
             self._at(START + number, self._seek, worker)
 
     def _arrive(self, load: Load, rate: float) -> None:
@@ -164,7 +164,7 @@ class Past:
 
     def _lose_client(self, job: Job) -> None:
         if self.engine.jobs.get(job.seq) is job:
-            self.engine.cancel_transient(job, self.now)
+            self.engine.cancel(job, self.now, deferrable=True)
 
     # Workers
 
@@ -182,7 +182,7 @@ class Past:
             for name in queues:
                 queue = self.engine.queues.get(name)
                 if queue is not None:
-                    self.engine.serve(queue, self.now)
+                    self.engine.assignments.serve(queue, self.now)
             return
         self._as(worker.skew)
         now = self.now + worker.skew
@@ -207,7 +207,7 @@ class Past:
             if not _holds(self.engine, job, leased_at):
                 continue
             if not warned and self.random.random() < 0.5:
-                self.engine.start_grace(job, now + 10 * SECOND, now)
+                self.engine.renew(job, now + 10 * SECOND, now, expired=True)
                 locks.append((now + 10 * SECOND, job, leased_at, True))
             else:
                 words = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
@@ -215,7 +215,7 @@ class Past:
                 self.engine.fail(job, now, QLESS, *words, [], cause=cause)
 
     def _deliver(self) -> None:
-        deliveries, self.engine.deliveries = self.engine.deliveries, []
+        deliveries, self.engine.waiters.deliveries = self.engine.waiters.deliveries, []
         for waiter, job in deliveries:
             self._begin(waiter.owner, job)
 
@@ -252,7 +252,7 @@ class Past:
         engine, now = self.engine, self.now + worker.skew
         self._as(worker.skew)
         if self.random.random() < 0.1:
-            engine.advance(job, now, QLESS)
+            engine.complete(job, now, QLESS, advances=True)
             due = now + 60 * SECOND if self.random.random() < 0.2 else 0
             engine.move(job, worker.load.queue + "-2", now, QLESS, due=due)
         else:
@@ -286,7 +286,7 @@ class Past:
     def _lose(self, worker: Worker, job: Job, leased_at: int) -> None:
         """A worker that was silent for long reconnects without its job."""
         if worker.protocol == MASENKO and _holds(self.engine, job, leased_at):
-            self.engine.end_lease_of_closed(job, self.now, "the connection was lost")
+            self.engine.leases.end_lost(job, self.now, "the connection was lost")
         self._seek(worker)
 
     def _drop(self, worker: Worker, job: Job, leased_at: int) -> None:
@@ -333,7 +333,7 @@ class Past:
         self.engine.pause(name, paused=False, now=self.now)
 
     def _restart(self) -> None:
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
 
     def _flush(self) -> None:
         self.engine.flush(self.now)

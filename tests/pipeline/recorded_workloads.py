@@ -121,7 +121,7 @@ class World:
                 when, _, act, args = heappop(self._plans)
                 self.now = max(self.now, when)
                 act(*args)
-            deliveries, engine.deliveries = engine.deliveries, []
+            deliveries, engine.waiters.deliveries = engine.waiters.deliveries, []
             for waiter, job in deliveries:
                 self._begin(*waiter.owner, job)
             if len(engine.change_set.events) > 2_000:

@@ -45,7 +45,7 @@ class MasenkoWorld(World):
             "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
             "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.registered},
             "next": engine.next_seq,
-            "holders": engine.holders,
+            "holders": engine.leases.holders,
             "connections": len(self.hub.connections),
             "timers": len(engine.timers),
             "requests": self.hub.requests,

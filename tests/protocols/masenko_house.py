@@ -31,7 +31,7 @@ class House(MasenkoWorld):
         self.now += 1  # the start takes some time
         self.engine = recover(self.store)
         self.engine.random = Random(1)
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
         self.hub = MasenkoHub(self.engine, **self.options)
         self.clients = []
         self.begun = None

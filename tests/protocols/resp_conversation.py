@@ -29,7 +29,7 @@ from hiredis import Reader
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.contract import QlessRefused, ScriptError
+from millrace.protocols.qless.errors import QlessRefused, ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import Reply
 from millrace.protocols.qless.script_catalog import Script

@@ -17,7 +17,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import READY
 from millrace.protocols.qless import consistency
 from millrace.protocols.qless.calls import QlessApi
-from millrace.protocols.qless.contract import QlessRefused, ScriptError
+from millrace.protocols.qless.errors import QlessRefused, ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.spec import protocol_rules
 from millrace.store import MemoryStore

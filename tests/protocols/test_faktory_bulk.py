@@ -290,7 +290,7 @@ def test_no_protocol_gets_a_staged_job(talk):
     engine, now = talk.engine, talk.now
     for actor in (WORKQ, QLESS, GOQUEUE):
         assert engine.lease(["default"], "w", actor, now) is None
-        assert engine.lease_any(["default"], "w", actor, now) is None
+        assert engine.lease(["default"], "w", actor, now, random_queue=True) is None
     assert engine.reclaim_by_id("job-0001", "w", QLESS, now) is None
 
 

@@ -509,7 +509,7 @@ def test_retries_exhausted_drops_the_oldest_beyond_dead_max():
             client.fails(f"job-000{number}")
         assert client.sets()["dead"] == 3
         assert [job.jid for job in talk.engine.dead.values()] == ["job-0002", "job-0003", "job-0004"]  # fmt: skip
-        assert talk.engine.dead_dropped == 2
+        assert talk.engine.retention.dead_dropped == 2
 
 
 # `retry: 0`

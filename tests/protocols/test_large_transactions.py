@@ -152,7 +152,7 @@ def test_a_refused_commit_within_a_transaction_is_reported(port: Port) -> None:
     port.engine.take_changes()
     begin(client, *map(put, range(1000)))
     port.engine.revert([port.engine.take_changes()], [], {})
-    port.engine.settings = {}
+    port.engine.load_settings({})
     port.engine.unavailable = "no space"
     other.receive(request("PING"), NOW, 1)
     port.turns_until(client)

@@ -209,7 +209,7 @@ class Graphs(RuleBasedStateMachine):
     def every_lease_has_a_holder(self):
         engine = self.house.engine
         for job in engine.jobs.values():
-            if job.state == LEASED and job.holder not in engine.holders:
+            if job.state == LEASED and job.holder not in engine.leases.holders:
                 assert engine.timers.when(job.seq) is not None, "it would be leased for ever"
 
     @invariant()

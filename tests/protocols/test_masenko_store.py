@@ -138,7 +138,7 @@ def test_a_durable_end_cannot_be_repeated_after_another_change_was_reverted(hous
     house.resume()
     client.says('ACK {"id":1}').hears_error("task not acquired")
     holder = house.clients[0].connection.caller.holder
-    assert house.engine.leases_of(holder) == []
+    assert house.engine.leases.of_holder(holder) == []
 
 
 def test_a_task_fetched_by_another_client_since_keeps_its_lease(house):
@@ -175,7 +175,7 @@ def test_undone_leases_of_removed_tasks_are_forgotten(house):
         assert client.fetches()["id"] == task
         house.fail()
         house.resume()
-        assert house.engine.leases_of(house.clients[0].connection.caller.holder)[-1] == task
+        assert house.engine.leases.of_holder(house.clients[0].connection.caller.holder)[-1] == task
         house.engine.cancel(house.engine.jobs[task], house.now)
         house.sync()
     assert len(house.engine.leases._undone) <= 1

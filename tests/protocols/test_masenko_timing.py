@@ -143,7 +143,7 @@ def test_a_closed_connection_leaves_no_alarm():
 def test_a_refused_connection_has_no_alarm():
     with Masenko(max_connections=0) as talk:
         talk.connect().hears_error("too many connections").hears_the_end()
-        assert (len(talk.engine.timers), talk.engine.holders) == (0, set())
+        assert (len(talk.engine.timers), talk.engine.leases.holders) == (0, set())
 
 
 def test_one_alarm_for_any_number_of_lines():

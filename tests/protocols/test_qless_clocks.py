@@ -16,7 +16,7 @@ from millrace.engine.job import SECOND
 from millrace.engine.states import DONE, LEASED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.qless.calls import QlessApi
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.spec import protocol_rules
@@ -74,7 +74,7 @@ class Clocks:
     def restarts(self) -> None:
         commit(self.engine, self.store)
         self._begin(recover(self.store))
-        self.engine.after_restart(self.now)
+        self.engine.restoration.after_restart(self.now)
         self.api.qless.refresh()
 
 

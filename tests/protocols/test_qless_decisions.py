@@ -121,7 +121,7 @@ def test_a_job_that_depends_on_itself_is_never_delivered(talk: Qless, c: QlessCl
     waiter = Waiter(("q",), "worker", FAKTORY, None)
     talk.engine.wait(waiter, 1 << 60)
     c.put(1, "a", "depends", '["a"]')
-    assert not talk.engine.deliveries
+    assert not talk.engine.waiters.deliveries
     assert c.state("a") == "depends"
     talk.failed = True  # the waiter is not part of the conversation
 

@@ -15,7 +15,7 @@ from millrace.engine.job import SECOND
 from millrace.engine.states import SCHEDULED
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.contract import QlessRefused
+from millrace.protocols.qless.errors import QlessRefused
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.script_catalog import Script
 from millrace.protocols.registry import FAKTORY

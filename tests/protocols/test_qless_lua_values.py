@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.protocols.qless import lua_values as lua
-from millrace.protocols.qless.contract import ScriptError
+from millrace.protocols.qless.errors import ScriptError
 from millrace.store import records
 
 

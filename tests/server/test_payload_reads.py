@@ -38,9 +38,9 @@ class Served:
     def __init__(self, server: Server, engine: Engine, store: SqliteStore, ports: dict[str, int]):
         self.server, self.engine, self.store, self.ports = server, engine, store, ports
         self.reads: list[PayloadRead] = []
-        assert engine.payload_fetcher is not None
-        self._fetch = engine.payload_fetcher
-        engine.payload_fetcher = self.reads.append
+        assert engine.payloads.fetcher is not None
+        self._fetch = engine.payloads.fetcher
+        engine.payloads.fetcher = self.reads.append
 
     def push(self, payload: bytes, origin: str = "faktory", jid: str = JID) -> Job:
         push = NewJob(jid, "kind", payload, CODES[origin], "q", 3, 60_000_000, b"\n\n\n")
@@ -129,12 +129,12 @@ def test_a_large_job_is_read_by_another_thread(tmp_path: Path, protocol: str) ->
         assert job.state == LEASED
         other.writer.write(b"inspect server\r\n")  # others are served meanwhile
         assert (await other.reader.readuntil(b"\n")).startswith(b"+OK")
-        assert not served.engine.fetched
+        assert not served.engine.payloads.fetched
         await served.read_all()
         answer = await client.answer()
         assert isinstance(answer, Leased)
         assert answer.held.payload == LARGE
-        assert not served.engine.fetched
+        assert not served.engine.payloads.fetched
 
     serve(tmp_path / "data", play)
 
@@ -270,7 +270,7 @@ def test_a_listed_job_is_read_by_another_thread(
         while len(heard) < len(LARGE):
             heard += await asyncio.wait_for(client.reader.read(1 << 20), 20)
         assert LARGE[10:-10] in heard
-        assert not served.engine.fetched
+        assert not served.engine.payloads.fetched
 
     serve(tmp_path / "data", play)
 

@@ -7,6 +7,7 @@ from typing import Any
 from fault_plan import Plan
 
 import millrace.protocols.qless.work
+from millrace.engine.assignments import Assignments
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.engine.ready import ReadyQueue
@@ -27,13 +28,13 @@ def a_reply_before_its_commit() -> None:
 
 
 def a_lost_wake_up() -> None:
-    serve, calls = Engine.serve, count(1)
+    serve, calls = Assignments.serve, count(1)
 
-    def sometimes(self: Engine, queue: Any, now: int) -> None:
+    def sometimes(self: Assignments, queue: Any, now: int) -> None:
         if next(calls) % 10:
             serve(self, queue, now)
 
-    Engine.serve = sometimes  # type: ignore[method-assign]
+    Assignments.serve = sometimes  # type: ignore[method-assign]
 
 
 def partial_undo() -> None:

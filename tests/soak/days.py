@@ -11,6 +11,7 @@ from pathlib import Path
 
 from house import Client, House
 from millrace.engine import statistics
+from millrace.engine.states import READY
 from millrace.protocols.qless import state
 from millrace.store import SqliteStore
 from millrace.store.sqlite import generations
@@ -41,7 +42,7 @@ def lower_thresholds(setting: Callable[[object, str, int], None]) -> None:
 class Days(House):
     def __init__(self, seed: int, folder: Path) -> None:
         super().__init__(faktory={"dead_max": 50, "recover_lost_workers": True})
-        self.engine.dead_max = 50
+        self.engine.retention.dead_max = 50
         self.random = random.Random(seed)
         self.store = SqliteStore(folder, sync=False, outbox_max=1 << 20)
         self.store.load()
@@ -190,7 +191,11 @@ class Days(House):
                         client.asks("complete", held)
                 client.hangs_up()
             self.pass_time(6 * HOUR)
-            if not (self.engine.ready_count() or self.engine.leased or self.engine.scheduled):
+            if not (
+                any(queue.counts[READY] for queue in self.engine.queues.values())
+                or self.engine.leased
+                or self.engine.scheduled
+            ):
                 return
         raise AssertionError("the server does not become idle")
 

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from millrace.engine.engine import IDEMPOTENCY, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.job import DAY
+from millrace.engine.settings import IDEMPOTENCY
 from millrace.records import PushedJobs
 
 from .errors import AdminError

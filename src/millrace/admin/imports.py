@@ -5,11 +5,12 @@ from typing import Final
 
 from millrace.engine import imports
 from millrace.engine.details import JobDetails, LastError
-from millrace.engine.engine import DAYS, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.errors import LoadError
 from millrace.engine.imports import History
 from millrace.engine.job import Failure, NewJob
 from millrace.engine.recurring import RecurringJob
+from millrace.engine.settings import DAYS
 from millrace.engine.statistics import QueueDay, Spread
 from millrace.protocols.http.pushes import check_queue
 from millrace.protocols.qless.state import Qless
@@ -243,11 +244,11 @@ def _apply(hub: AdminService, settings: ImportedSettings) -> None:
     for jid, since in settings.tracked.items():
         engine.track(jid, since)
     for record in settings.recurring:
-        engine.put_recurring(_recurring_job(record))
+        engine.recurring.put(_recurring_job(record))
     for option, value in settings.qless_options.items():
         _need_qless(qless).set_config(option, value)
-    engine.add_statistics(
-        settings.processed, settings.failures, map(_queue_day, settings.queue_days)
+    imports.add_statistics(
+        engine, settings.processed, settings.failures, map(_queue_day, settings.queue_days)
     )
     for day, processed, failures in settings.days:
         before = day_totals(engine, day) or DayTotals(day, 0, 0)

@@ -161,9 +161,7 @@ def act_on_queue(hub: AdminService, asked: QueueAction, now: int) -> Iterator[Bu
         engine.set_retention(asked.name, None if asked.retention < 0 else asked.retention)
         yield BulkProgress(1, [])
     elif asked.action == "limit":
-        if asked.limit:
-            engine.set_limit(OF_QUEUE + asked.name, asked.limit, 0, now)
-        elif not engine.delete_limit(OF_QUEUE + asked.name, now):
+        if not engine.set_limit(OF_QUEUE + asked.name, asked.limit or None, 0, now):
             engine.caller.wait()
         yield BulkProgress(1, [])
     else:

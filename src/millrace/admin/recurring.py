@@ -174,9 +174,9 @@ def act_on_recurring(hub: AdminService, asked: RecurringAction, now: int) -> Ok:
         case "untag":
             changed.tags = [tag for tag in known.tags if tag not in asked.tags]
     if asked.action == "cancel":
-        engine.delete_recurring(known.jid)
+        engine.recurring.delete(known.jid)
     else:
-        engine.put_recurring(changed)
+        engine.recurring.put(changed)
     hub.audit.add(now, asked.by, f"{asked.action} recurring", asked.jid)
     return Ok()
 

@@ -8,8 +8,9 @@ from heapq import nlargest
 from typing import Final
 
 from millrace.engine.durations import Measured
-from millrace.engine.engine import DAYS, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
+from millrace.engine.settings import DAYS
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, HISTORY_DAYS
 from millrace.records import DayTotals, Sample

@@ -13,7 +13,6 @@ from millrace.engine.states import STATE_NAMES
 from millrace.protocols.connection import Hub
 from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.http.tokens import LeaseTokens
-from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.queue_rules import limit_to
@@ -140,7 +139,6 @@ class AdminService(Hub):
         hub = self._of(QlessHub)
         if hub is None:
             return None
-        assert isinstance(hub.api, QlessApi)
         qless = hub.api.qless
         qless.refresh()
         return qless

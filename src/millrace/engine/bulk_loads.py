@@ -15,9 +15,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from .engine import LOADS, Engine
+from .engine import Engine
 from .errors import LoadError
 from .job import Job, NewJob
+from .settings import LOADS
 
 State = Literal["open", "releasing", "released"]
 
@@ -82,7 +83,7 @@ def open_load(engine: Engine, name: str, now: int) -> LoadStatus:
 def stage(engine: Engine, name: str, push: NewJob, now: int) -> bool:
     """Stage a job in an open load, unless the load has a job of that jid."""
     if push.jid in engine.by_jid:
-        duplicates = engine.find_newest(push.jid, MAX_DUPLICATES)
+        duplicates = engine.find_all(push.jid, MAX_DUPLICATES)
         if len(duplicates) > MAX_DUPLICATES:
             raise LoadError(f"more than {MAX_DUPLICATES} jobs have the jid {push.jid[:100]}")
         if any(job.extra is not None and job.extra.load == name for job in duplicates):
@@ -123,7 +124,7 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
     """Release up to `count` jobs of a sealed load, and return their number."""
     jobs = first(engine, name, count)
     for job in jobs:
-        engine.release_from_load(job, now)
+        engine.edits.release_from_load(job, now)
     load = find(engine, name)
     if load is not None and load.state == "releasing" and name not in engine.staged:
         _keep(engine, name, BulkLoad("released", now, load.total))

@@ -11,7 +11,6 @@ from .job import Job
 from .states import BLOCKED, DONE
 
 if TYPE_CHECKING:
-    from .attempts import Attempts
     from .engine import Engine
 
 #: Dependents that follow in one turn.
@@ -25,18 +24,14 @@ FAIL: Final = b"fail"
 
 
 class Cascades:
-    __slots__ = ("_attempts", "_core", "_position", "pending")
+    __slots__ = ("_core", "_position", "pending")
 
     def __init__(self, core: "Engine") -> None:
         self._core = core
-        self._attempts: Attempts | None = None
         #: Unfinished cascades by the seq of the blocker. The last one continues first.
         self.pending = core.dependencies.ending
         #: The last dependent that a cascade of failures has examined.
         self._position: dict[int, int] = {}
-
-    def connect(self, attempts: "Attempts") -> None:
-        self._attempts = attempts
 
     def load(self, settings: dict[str, bytes]) -> None:
         """Read the unfinished cascades from the settings."""
@@ -81,14 +76,13 @@ class Cascades:
             assert job.extra is not None
             if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
                 core.transitions.start_unblocked(job, now)
-            elif job.seq not in core.change_set.new:
-                core.change_set.changed[job.seq] = job
+            else:
+                core.change_set.record(job)
         self._keep(blocker, UNBLOCK if blocker in core.dependencies.by_blocker else None, now)
 
     def _fail_some(self, failing: list[int], now: int) -> None:
         """Fail dependents of these blockers, depth first, starting with the last blocker."""
-        core, attempts, position = self._core, self._attempts, self._position
-        assert attempts is not None
+        core, attempts, position = self._core, self._core.attempts, self._position
         next_dependent = core.dependencies.next_dependent
         left = CASCADE_BATCH_SIZE
         while failing and left:

@@ -65,6 +65,11 @@ class ChangeSet:
             or self.cleared
         )
 
+    def record(self, job: Job) -> None:
+        """Record a change of a job without an event; the changes of a new job are part of it."""
+        if job.seq not in self.new:
+            self.changed[job.seq] = job
+
     def touches(self, seq: int) -> bool:
         """Whether the change set has a change of that job."""
         return (

@@ -108,14 +108,14 @@ def repair(engine: Engine, now: int) -> None:
     engine.waiters.repair()
     for component in engine.components:
         component.clear()
-    position = engine.position
+    position = engine.positions.last
     for job in in_order(jobs):
         engine.restoration.restore_job(job)
-    engine.position = position
+    engine.positions.last = position
     engine.retention.sort()
     engine.limits.count()
     for job in engine.leased.values():
-        if job.holder_protocol in engine.rules.bound and job.holder not in engine.holders:
+        if job.holder_protocol in engine.rules.bound and job.holder not in engine.leases.holders:
             engine.timers.set(job.seq, now)
     for job in [job for job in engine.blocked.values() if not blockers_of(job)]:
         if load_of(job):
@@ -125,8 +125,7 @@ def repair(engine: Engine, now: int) -> None:
             job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL
         )
     engine.limits.settle(now)
-    for queue in list(engine.queues.values()):
-        engine.serve(queue, now)
+    engine.assignments.serve_all(now)
     engine.caller.must_wait = True
 
 
@@ -144,11 +143,11 @@ def _repaired_records(engine: Engine) -> list[Job]:
         blockers = [seq for seq in known if _can_block(engine, existing.get(seq), seq)]
         if job.extra is not None and blockers != job.extra.blockers:
             job.extra.blockers = blockers
-            engine.record_change(job)
+            engine.edits.record_job(job)
         names = [str(tag) for tag, _ in tags_of(job)]
         if job.extra is not None and names != job.extra.tags:
             job.extra.tags = names
-            engine.record_change(job)
+            engine.edits.record_job(job)
     return jobs
 
 

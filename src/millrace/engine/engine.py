@@ -3,127 +3,69 @@
 The engine does no I/O and has no clock: every command takes `now`, in microseconds since 1970.
 policies.py defines the rules of the protocols that push and lease jobs.
 
-After its commands, a caller passes `deliveries`, `outcomes` and `timeouts` to the owners of the
-waiters, and the result of `take_changes()` to the store. Only this package assigns fields of a job
-or a queue.
+After its commands, a caller passes the deliveries, outcomes and timeouts in `waiters` to the owners
+of the waiters, and the result of `take_changes()` to the store. Only this package assigns fields of
+a job or a queue.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable
 from random import Random
-from sys import intern
 from typing import Any, Final
 
 from .annotations import TRACKED, Annotations, details_of
+from .arrivals import Arrivals
+from .assignments import Assignments
 from .attempts import Attempts
 from .caller import Caller
-from .cascades import CASCADE_TIMER, Cascades
-from .cascades import SETTING as CASCADE_SETTING
+from .cascades import Cascades
 from .change_set import ChangeSet
 from .component import Component
 from .counters import TimerCounts, Totals
 from .deadlines import Deadlines
 from .dependencies import Dependencies
 from .details import Number
+from .due_timers import DueTimers
 from .durations import RecentDurations
-from .errors import NoSuchJob, NotLeased, WrongState
-from .events import make_event
+from .edits import Edits
 from .failure_groups import FailureGroups
-from .job import (
-    FOREVER,
-    NO_PROTOCOL,
-    Extra,
-    Failure,
-    Job,
-    NewJob,
-    add_time,
-    extra_of,
-    id_from_seq,
-    lifetime_of,
-)
+from .job import NO_PROTOCOL, Failure, Job, NewJob
 from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
-from .leases import LEASES_TIMER, LeaseSet, use_server_clock
-from .limits import LIMITS_TIMER, SETTING, Limits, parked_of
-from .payloads import PayloadFetcher, PayloadReader
+from .leases import LeaseSet
+from .limits import Limits
+from .payloads import Payloads
 from .policies import RuleTable
-from .positions import TiedPositions
+from .positions import Positions
 from .queues import Queue, QueueSet
-from .recurring import RECURRING_TIMER, RecurringJob, RecurringJobs
-from .recurring import SETTING as RECURRING_SETTING
-from .restoration import DISCARD_TIMER, Restoration, in_order
-from .retention import RETENTION_SETTING, TRIM_TIMER, Retention, changed_setting
+from .recurring import RecurringJobs
+from .removal import Removal
+from .restoration import Restoration
+from .retention import RETENTION_SETTING, Retention, changed_setting
 from .state_index import StateIndex
-from .states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
-from .statistics import QueueDay, Statistics
+from .states import BLOCKED, DONE, LEASED, SCHEDULED
+from .statistics import Statistics
 from .table import JobTable
-from .timers import TimerHeap
-from .transactions import SETTING as TRANSACTION_SETTING
-from .transactions import TRANSACTION_TIMER, Transactions
-from .transitions import UNAVAILABLE_RETRY, Transitions
-from .waiters import JobOutcome, Waiter, WaiterSet
+from .timers import UNAVAILABLE_RETRY, TimerHeap
+from .transactions import Transactions
+from .transitions import Transitions
+from .waiters import Waiter, WaiterSet
 
-#: Settings of bulk loads have this prefix; see bulk_loads.py.
-LOADS: Final = "loads/"
-#: Totals of past days over all queues have this prefix.
-DAYS: Final = "days/"
-#: Idempotency keys of pushes have this prefix; see admin/idempotency.py.
-IDEMPOTENCY: Final = "idempotency/"
-#: Imports have this prefix; see imports.py.
-IMPORTS: Final = "imports/"
-#: A flush removes the settings with these prefixes.
-FLUSHED_SETTINGS: Final = (
-    LOADS,
-    DAYS,
-    TRACKED,
-    SETTING,
-    RECURRING_SETTING,
-    IDEMPOTENCY,
-    IMPORTS,
-    RETENTION_SETTING,
-    CASCADE_SETTING,
-    TRANSACTION_SETTING,
-)
 #: Due timers that one tick handles.
 TICK_BATCH_SIZE: Final = 100
-#: Jobs removed in one step of a flush.
-FLUSH_BATCH_SIZE: Final = 100
-#: Jobs removed in one step of the removal of a queue.
-REMOVAL_BATCH_SIZE: Final = 50
-#: Timers of the engine's components; other keys that are not numbers are alarms.
-_OWN_TIMERS: Final = frozenset(
-    {
-        TRIM_TIMER,
-        LIMITS_TIMER,
-        RECURRING_TIMER,
-        CASCADE_TIMER,
-        TRANSACTION_TIMER,
-        DISCARD_TIMER,
-        LEASES_TIMER,
-    }
-)
 
 
 class Engine:
-    """All commands of clients, protocols and the server."""
+    """All commands of clients, protocols and the server: each verb and view calls a component."""
 
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
         self.random = random
         self.rules = rules
-        self._untimed, self._own_clock = rules.untimed, rules.own_clock
+        self._own_clock = rules.own_clock
         #: Why the store fails, or empty. While it fails, no job changes and clients wait.
         self.unavailable = ""
-        #: Reads payloads that live in the store; None: all are in memory.
-        self.payload_reader: PayloadReader | None = None
-        #: Reads them on another thread; None: there is no other thread.
-        self.payload_fetcher: PayloadFetcher | None = None
-        #: Payloads that were read on another thread, while they are needed.
-        self.fetched: dict[int, bytes] = {}
         #: Why new jobs are refused; empty if they are accepted. The protocols check it.
         self.pushes_refused = ""
 
         self.next_seq = 1
-        #: The position of the job that arrived last. It orders jobs and never decreases. It starts
-        #: from the clock, but is ahead of it after the clock was set back.
-        self.position = 0
         #: The server's clock when a job last became ready.
         self.clock = 0
         self.table = JobTable(rules)
@@ -133,6 +75,7 @@ class Engine:
         self.retention = Retention(self.jobs, rules, dead_max)
         self.states = StateIndex(self.jobs)
         self.queues = self.queue_set.by_name
+        self.payloads = Payloads(self.jobs)
         self.done, self.dead = self.retention.done, self.retention.dead
         self.dead_kept, self.done_kept = self.retention.dead_kept, self.retention.done_kept
         self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
@@ -148,14 +91,13 @@ class Engine:
         self.timers = TimerHeap()
         self.waiters = WaiterSet(self.queue_set, self.timers)
         self.deadlines = Deadlines(self.jobs, self.queues, rules)
-        self.tied_positions = TiedPositions()
-        self._settings: dict[str, bytes] = {}
+        self.positions = Positions()
+        #: Durable settings. Change them with `set_setting`.
+        self.settings: dict[str, bytes] = {}
         self.annotations = Annotations(self.jobs)
         self.limits = Limits(self)
         self.cascades = Cascades(self)
         self.leases = LeaseSet(self)
-        #: Open connections that can hold leases which end with the connection.
-        self.holders = self.leases.holders
         #: Keys of due alarms.
         self.alarms: list[Hashable] = []
 
@@ -163,12 +105,6 @@ class Engine:
         #: The caller between commands, and the caller of the current command.
         self.server_caller = Caller(self, NO_PROTOCOL)
         self.caller = self.server_caller
-        #: Leases that ended because the previous process ended: seq -> attempt.
-        self.interrupted: dict[int, int] = {}
-        #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
-        #: jobs in `ready_since`, which became ready later.
-        self.restored_seq = 0
-        self.ready_since: set[int] = set()
         #: The number of the current change set.
         self.turn = 0
         #: The number of reverts and of flushes.
@@ -196,153 +132,44 @@ class Engine:
             self.leases,
         )
         self.components: tuple[Component, ...] = self.of_records + self.of_states
-        self.transitions = Transitions(self)
         self.restoration = Restoration(self)
-        self._attempts = Attempts(self)
-        self.cascades.connect(self._attempts)
+        self.transitions = Transitions(self)
+        self._arrivals = Arrivals(self)
+        self.edits = Edits(self)
+        self.attempts = Attempts(self)
         self.recurring = RecurringJobs(self)
         self.transactions = Transactions(self)
+        self.assignments = Assignments(self)
+        self.removal = Removal(self)
+        self.due_timers = DueTimers(self)
 
-    @property
-    def settings(self) -> dict[str, bytes]:
-        """Durable settings. Change them with `set_setting`."""
-        return self._settings
-
-    @settings.setter
-    def settings(self, value: dict[str, bytes]) -> None:
-        """Replace the settings with the settings in the store, at the start or after a revert."""
-        self._settings = value
-        self.load_settings()
-
-    def load_settings(self) -> None:
-        """Reload the settings of the components."""
-        self.annotations.load(self._settings)
-        self.limits.load(self._settings)
-        self.cascades.load(self._settings)
-        self.recurring.load(self._settings)
-        self.transactions.load(self._settings)
-
-    @property
-    def retrying(self) -> int:
-        """The number of scheduled jobs that failed before."""
-        return self.states.retrying
-
-    # Uncommitted changes
-
-    @property
-    def has_uncommitted(self) -> bool:
-        """Whether the engine has a change that is not durable yet."""
-        return self.durable and (self.committing is not None or bool(self.change_set))
-
-    @property
-    def version(self) -> tuple[int, int, int]:
-        """A value that differs after every durable change."""
-        change_set = self.change_set
-        return self.turn, len(change_set.events), change_set.edits
-
-    def is_uncommitted(self, seq: int) -> bool:
-        """Whether a change of that job is not committed."""
-        committing = self.committing
-        return self.change_set.touches(seq) or (committing is not None and committing.touches(seq))
-
-    def is_turn_uncommitted(self, turn: int) -> bool:
-        """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
-        if not self.durable or turn < self.turn - 1:
-            return False
-        return turn >= self.turn or self.committing is not None
-
-    def is_setting_uncommitted(self, key: str) -> bool:
-        committing = self.committing
-        return key in self.change_set.settings or (
-            committing is not None and key in committing.settings
-        )
-
-    # Views
+    # Views of jobs
 
     def job(self, seq: int) -> Job | None:
+        """The job with this seq, or None if it was removed."""
         return self.jobs.get(seq)
 
     def find(self, jid: str) -> Job | None:
         """The oldest job of that jid."""
         return self.by_jid.get(jid)
 
-    def find_all(self, jid: str) -> list[Job]:
-        return self.table.find_all(jid)
-
-    def count_of(self, jid: str) -> int:
-        return self.table.count_of(jid)
+    def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
+        """The jobs of that jid, the oldest first; with `newest`, only the oldest one and at most
+        this number of the newest ones.
+        """
+        return self.table.find_all(jid, newest)
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
+        """Jobs of that jid with a lower seq, the newest first."""
         return self.table.find_below(jid, below, limit)
 
-    def find_newest(self, jid: str, limit: int) -> list[Job]:
-        return self.table.find_newest(jid, limit)
-
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
+        """The leased job of that jid that a worker of this protocol may end."""
         return self.table.find_leased(jid, actor, holder)
 
-    def ready_count(self) -> int:
-        return sum(queue.counts[READY] for queue in self.queues.values())
-
-    def dependents(self, job: Job) -> list[Job]:
-        return self.dependencies.dependents(job)
-
-    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
-        return self.dependencies.some_dependents(job, limit)
-
-    def next_dependent(self, job: Job, after: int) -> int:
-        return self.dependencies.next_dependent(job.seq, after)
-
-    # Changes and events
-
-    def set_setting(self, key: str, value: bytes | None) -> None:
-        """Set or delete a durable setting."""
-        if value is None:
-            self._settings.pop(key, None)
-        else:
-            self._settings[key] = value
-        self.change_set.settings[key] = value
-        self.record_edit()
-
-    def set_setting_unacknowledged(self, key: str, value: bytes) -> None:
-        """Set a durable setting without letting the reply wait."""
-        self._settings[key] = value
-        self.change_set.settings[key] = value
-
-    def record_edit(self) -> None:
-        """Record that the change set has a change without an event. The reply waits for it."""
-        self.change_set.edits += 1
-        self.caller.must_wait = True
-
-    def record_change(self, job: Job) -> None:
-        """Record a change of a job that is not a transition."""
-        if job.seq not in self.change_set.new:
-            self.change_set.changed[job.seq] = job
-        self.record_edit()
-
-    def record_unacknowledged(self, job: Job) -> None:
-        """Record a change of a job that no reply announces."""
-        if job.seq not in self.change_set.new:
-            self.change_set.changed[job.seq] = job
-
-    def current_statistics(self) -> Statistics:
-        """The statistics, up to date."""
-        change_set = self.change_set
-        if change_set.folded < len(change_set.events):
-            events = (
-                change_set.events[change_set.folded :] if change_set.folded else change_set.events
-            )
-            self.statistics.fold(events, self.recent_durations)
-            change_set.folded = len(change_set.events)
-        return self.statistics
-
-    def take_changes(self) -> ChangeSet:
-        """End the turn and return its changes."""
-        self.current_statistics()
-        change_set = self.change_set
-        self.change_set = ChangeSet()
-        self.turn += 1
-        return change_set
+    def count_of(self, jid: str) -> int:
+        """The number of jobs with that jid."""
+        return self.table.count_of(jid)
 
     def index_of(self, state: int) -> dict[int, Job]:
         """The jobs in a state other than ready, without those in `done_kept` and `dead_kept`."""
@@ -354,154 +181,89 @@ class Engine:
             return self.leased
         return self.done if state == DONE else self.dead
 
-    def open_queue(self, name: str) -> Queue:
-        """The queue of that name, created if it does not exist."""
-        return self.queue_set.open(name, self.change_set)
+    @property
+    def retrying(self) -> int:
+        """The number of scheduled jobs that failed before."""
+        return self.states.retrying
 
-    # The server takes these lists and replaces them with empty ones.
+    def dependents(self, job: Job) -> list[Job]:
+        """The jobs that wait for this job."""
+        return self.dependencies.dependents(job)
+
+    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+        """The first dependents of a job, and the number of the remaining ones."""
+        return self.dependencies.some_dependents(job, limit)
+
+    def next_dependent(self, job: Job, after: int) -> int:
+        """The seq of the first dependent above `after`; 0 if there is none."""
+        return self.dependencies.next_dependent(job.seq, after)
+
+    def payload(self, job: Job) -> bytes:
+        """The payload of a job, from memory or from the store."""
+        return self.payloads.read(job) if job.stored_size else job.inline_payload
+
+    def payload_part(self, job: Job, start: int, size: int) -> bytes:
+        """Up to `size` bytes of the payload of a job, from `start` on."""
+        return self.payloads.read_part(job, start, size)
+
+    def time_of(self, job: Job, now: int) -> int:
+        """The time of the current command by the clock of the job's other times."""
+        if job.origin not in self._own_clock:
+            return self.caller.server_time(now)
+        return self.caller.time(now, clock_offset(job, self._own_clock))
+
+    # Other views
+
+    def current_statistics(self) -> Statistics:
+        """The statistics, up to date."""
+        self.statistics.update(self.change_set, self.recent_durations)
+        return self.statistics
+
+    def retention_of(self, name: str) -> int | None:
+        """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
+        return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
+
+    def next_timer(self) -> int | None:
+        """The time of the next timer, or None."""
+        return self.timers.next()
 
     @property
-    def deliveries(self) -> list[tuple[Waiter, Job]]:
-        return self.waiters.deliveries
-
-    @deliveries.setter
-    def deliveries(self, value: list[tuple[Waiter, Job]]) -> None:
-        self.waiters.deliveries = value
+    def version(self) -> tuple[int, int, int]:
+        """A value that differs after every durable change."""
+        change_set = self.change_set
+        return self.turn, len(change_set.events), change_set.edits
 
     @property
-    def outcomes(self) -> list[tuple[Waiter, JobOutcome]]:
-        return self.waiters.outcomes
+    def has_uncommitted(self) -> bool:
+        """Whether the engine has a change that is not durable yet."""
+        return self.durable and (self.committing is not None or bool(self.change_set))
 
-    @outcomes.setter
-    def outcomes(self, value: list[tuple[Waiter, JobOutcome]]) -> None:
-        self.waiters.outcomes = value
+    def is_turn_uncommitted(self, turn: int) -> bool:
+        """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
+        if not self.durable or turn < self.turn - 1:
+            return False
+        return turn >= self.turn or self.committing is not None
 
-    @property
-    def timeouts(self) -> list[Waiter]:
-        return self.waiters.timeouts
-
-    @timeouts.setter
-    def timeouts(self, value: list[Waiter]) -> None:
-        self.waiters.timeouts = value
-
-    @property
-    def dead_max(self) -> int:
-        """The maximum number of dead jobs."""
-        return self.retention.dead_max
-
-    @dead_max.setter
-    def dead_max(self, value: int) -> None:
-        self.retention.dead_max = value
-
-    @property
-    def dead_dropped(self) -> int:
-        return self.retention.dead_dropped
+    def is_setting_uncommitted(self, key: str) -> bool:
+        """Whether the last change of that setting is not committed."""
+        committing = self.committing
+        return key in self.change_set.settings or (
+            committing is not None and key in committing.settings
+        )
 
     # Pushing
 
     def push(self, push: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
-        queue = self.queues.get(push.queue)
-        if queue is None or not queue.registered:
-            queue = self.open_queue(push.queue)
-        seq = self.next_seq
-        self.next_seq = seq + 1
-        place = push.position
-        if not place:
-            if push.origin in self._own_clock:
-                place = self.tied_positions.of_new_job(push.queue, now)
-            elif now > self.position:
-                self.position = place = now
-            else:
-                place = self.transitions.next_position(now)
-        extra = None
-        if (
-            push.tags
-            or push.blockers
-            or push.transient
-            or push.dead_queue
-            or push.details is not None
-            or push.load
-            or push.retention >= 0
-        ):
-            extra = self._extra(push, seq)
-        jid = push.jid or id_from_seq(seq)
-        job = Job(
-            seq,
-            jid,
-            intern(push.kind),
-            push.payload,
-            push.origin,
-            now,
-            push.lease_duration,
-            push.retries,
-            push.wire_fields,
-            queue.name,
-            NEW,
-            push.rank,
-            place,
-            push.due_at,
-            0,
-            0,
-            0,
-            0,
-            0,
-            "",
-            NO_PROTOCOL,
-            None,
-            extra,
-            push.expires_at,
-            push.max_attempts,
-        )
-        self.table.add(job)
-        if extra is not None and extra.tags:
-            self.annotations.add(job)
-        self.change_set.new[seq] = job
-        if push.expires_at:
-            self.timers.set(seq + LIFETIME_TIMER, push.expires_at)
-        state = (
-            READY
-            if extra is None and push.due_at <= now
-            else self.transitions.start_state(job, now)
-        )
-        self.transitions.apply(job, queue, "pushed", state, now, push.origin)
-        self.caller.must_wait = True
-        return job
+        return self._arrivals.push(push, now)
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
         """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
-        jobs: list[Job] = []
-        pushes = list(pushes)
-        for number, push in enumerate(pushes):
-            if any(b == 0 or b < -number for b in push.blockers):
-                raise NoSuchJob(f"job {number} of the batch waits for a job that is not before it")
-        for push in pushes:
-            if push.blockers:
-                push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]
-            jobs.append(self.push(push, now))
-        return jobs
+        return self._arrivals.push_many(pushes, now)
 
     def skip_seqs(self, count: int) -> None:
         """Skip `count` seqs."""
         self.next_seq += count
-
-    def _extra(self, push: NewJob, seq: int) -> Extra | None:
-        """The rare fields of a job, or None if it has none of them."""
-        unique = dict.fromkeys(push.blockers)
-        blockers = [b for b in unique if b == seq or self.dependencies.can_block(b, push.origin)]
-        for blocker in blockers:
-            self.dependencies.link(blocker, seq)
-        extra = Extra(
-            push.tags,
-            blockers,
-            None,
-            push.transient,
-            push.dead_queue,
-            push.details,
-            push.load,
-            push.retention,
-        )
-        return None if extra.is_empty else extra
 
     # Leasing
 
@@ -513,29 +275,17 @@ class Engine:
         now: int,
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
+        *,
+        random_queue: bool = False,
     ) -> Job | None:
-        """Lease the first ready job of these queues, in their order.
+        """Lease the first ready job of these queues, in their order, or of a random one of them
+        that has ready jobs.
 
         `since` gives the start of its wait; without it, the wait began when the job became ready.
         """
-        if self.unavailable:
-            return None
-        for name in queues:
-            if self.recurring.by_queue:
-                self.recurring.request(name, now)
-            queue = self.queues.get(name)
-            if queue is None or queue.paused:
-                continue
-            if not self.limits.in_use:
-                job = queue.ready.pop()
-            else:
-                job = self.limits.next_job(queue, now, counted=self.caller.own_clock)
-            if job is not None:
-                if self.lease_to(job, queue, holder, actor, now, until, since):
-                    self.caller.must_wait = True
-                return job
-            queue.last_requested_at = now
-        return None
+        if random_queue:
+            return self.assignments.lease_from_random(queues, holder, actor, now)
+        return self.assignments.lease(queues, holder, actor, now, until, since)
 
     def lease_job(
         self,
@@ -547,234 +297,60 @@ class Engine:
         since: Callable[[Job], int] | None = None,
     ) -> None:
         """Lease this ready job; `since` as in `lease`."""
-        if job.state != READY:
-            raise WrongState
-        queue = self.queues[job.queue]
-        queue.ready.remove(job)
-        if self.limits.in_use:
-            self.limits.leave_ready(job)
-        if self.lease_to(job, queue, holder, actor, now, until, since):
-            self.caller.must_wait = True
-
-    def lease_any(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
-        """Choose a random queue of this list that has ready jobs, and lease its first job."""
-        if self.unavailable:
-            return None
-        if self.recurring.by_queue:
-            queues = list(queues)
-            for name in queues:
-                self.recurring.request(name, now)
-        found = [self.queues[name] for name in queues if name in self.queues]
-        found = [queue for queue in found if queue.counts[READY] and not queue.paused]
-        while found:
-            at = self.random.randrange(len(found)) if len(found) > 1 else 0
-            queue = found[at]
-            job = self.next_job(queue, now)
-            if job is not None:
-                if self.lease_to(job, queue, holder, actor, now):
-                    self.caller.must_wait = True
-                return job
-            assert self.limits.in_use, "the queue's counter is wrong"
-            queue.last_requested_at = now
-            del found[at]
-        return None
-
-    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
-        """Lease a job again to a holder that claims to have held it before a restart.
-
-        The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
-        worker may still hold a job that has been ready since then.
-        """
-        for job in self.find_all(jid):
-            if job.state == READY and self.reclaim(job, holder, actor, now):
-                return job
-        return None
+        self.assignments.lease_job(job, holder, actor, now, until, since)
 
     def reclaim(
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
     ) -> bool:
         """Whether this job is leased to that holder. If a crash or a refused commit may have undone
-        the lease, as in `reclaim_by_id`, the engine leases the job again. `leased_at` is the
-        start of the lease, if the holder knows it.
+        the lease, the engine leases the job again. `leased_at` is the start of the lease, if the
+        holder knows it.
         """
-        if self.jobs.get(job.seq) is not job:
-            return False
-        if job.state == LEASED:
-            return job.holder == holder and job.holder_protocol == actor
-        untouched = job.seq < self.restored_seq and job.seq not in self.ready_since
-        if job.state != READY or not untouched or self.unavailable:
-            return False
-        self.lease_job(job, holder, actor, now)
-        if leased_at is not None:
-            lifetime_of(job)  # the totals must exist before `leased_at` changes
-            job.leased_at = leased_at
-        return True
+        return self.leases.reclaim(job, holder, actor, now, leased_at)
 
-    def renew(self, job: Job, deadline: int, now: int) -> None:
-        """Change the deadline of a lease."""
-        if job.state != LEASED:
-            raise NotLeased
-        job.deadline = deadline
-        self.queues[job.queue].version += 1
-        lifetime_of(job).renewals += 1
-        if job.holder_protocol not in self._untimed:
-            self.timers.set(job.seq, deadline)
-        else:
-            self.deadlines.add(job)
-        self.change_set.events.append(make_event(job, "renewed", LEASED, now, job.holder_protocol))
-        self.record_change(job)
-
-    def start_grace(self, job: Job, deadline: int, now: int) -> None:
-        """Leave an expired lease with its holder for a grace period."""
-        if job.state != LEASED:
-            raise NotLeased
-        job.deadline = deadline
-        self.deadlines.add(job)
-        self.queues[job.queue].version += 1
-        self.change_set.events.append(make_event(job, "expired", LEASED, now, NO_PROTOCOL))
-        self.record_change(job)
-
-    def end_lease_of_closed(self, job: Job, now: int, message: str) -> None:
-        """End a lease after its connection closed; while the store fails, a timer ends it later."""
-        if job.state != LEASED or self.jobs.get(job.seq) is not job:
-            raise NotLeased
-        if self.unavailable:
-            self.timers.set(job.seq, now + UNAVAILABLE_RETRY)
-        else:
-            self.fail(job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired")
-
-    def holds_lease(self, holder: str, seq: int) -> bool:
-        """Whether a connection has a job that it has not ended. A refused commit may have undone
-        the lease; `reclaim` leases the job again.
+    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
+        """Lease a ready job of that jid again to a holder that claims to have held it before a
+        restart; see `reclaim`.
         """
-        return self.leases.holds(holder, seq)
+        return self.leases.reclaim_by_id(jid, holder, actor, now)
 
-    def leases_of(self, holder: str) -> list[int]:
-        """The seqs of the jobs that a connection has, the oldest lease first."""
-        return self.leases.of_holder(holder)
-
-    def end_leases_of(self, holder: str, now: int) -> None:
-        """End the leases of a closed connection, some in each turn."""
-        self.leases.close(holder, now)
+    def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
+        """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
+        period, which ends at the new deadline.
+        """
+        self.leases.renew(job, deadline, now, expired=expired)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Return a lease that did not reach its holder. The attempt does not count, unless the
         holder knows its number: then set `counted`, so that no other lease has this number.
         """
-        if job.state != LEASED or self.jobs.get(job.seq) is not job:
-            raise NotLeased
-        lifetime_of(job)  # before the number of the attempt changes
-        if not counted:
-            job.attempt -= 1
-        self.transitions.apply(
-            job, self.queues[job.queue], "released", READY, now, job.holder_protocol
-        )
-        self.caller.must_wait = True
-
-    def lease_to(
-        self,
-        job: Job,
-        queue: Queue,
-        holder: str,
-        actor: int,
-        now: int,
-        until: int | None = None,
-        since: Callable[[Job], int] | None = None,
-    ) -> bool:
-        """Lease a job that was removed from the ready jobs. Return whether an earlier change of the
-        job, such as its push or its transition to ready, is not committed: the reply with the lease
-        must then wait.
-        """
-        start = job.ready_at if since is None else since(job)
-        wait = now - start if now > start else 0
-        if job.attempt or job.failures or job.lifetime is not None or since is not None:
-            lifetime = lifetime_of(job)
-            lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
-            lifetime.leases += 1
-            lifetime.wait += wait
-            lifetime.lease_wait = wait
-            lifetime.renewals = 0
-        job.attempt += 1
-        job.leased_at = now
-        if until is None:
-            until = FOREVER if actor in self.rules.bound else add_time(now, job.lease_duration)
-        job.deadline = until
-        job.holder = holder
-        job.holder_protocol = actor
-        queue.last_requested_at = now
-        if self.caller.own_clock:
-            details_of(job).lease_offset = self.caller.clock_offset
-        is_uncommitted = self.durable and self.is_uncommitted(job.seq)
-        self.transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
-        return is_uncommitted
-
-    def next_job(self, queue: Queue, now: int) -> Job | None:
-        """Remove the next ready job that the limits permit from its queue, and return it."""
-        return self.limits.next_job(queue, now) if self.limits.in_use else queue.ready.pop()
-
-    def is_untimed(self, job: Job) -> bool:
-        """Whether the lease of a job has no timer."""
-        return job.holder_protocol in self._untimed
-
-    def clock_offset(self, job: Job) -> int:
-        """How far the clock of a job's times is ahead of the server's."""
-        return clock_offset(job, self._own_clock)
-
-    def time_of(self, job: Job, now: int) -> int:
-        """The time of the current command by the clock of the job's other times."""
-        if job.origin not in self._own_clock:
-            return self.caller.server_time(now)
-        return self.caller.time(now, self.clock_offset(job))
-
-    def serve(self, queue: Queue, now: int) -> None:
-        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
-        caller = self.caller
-        if caller.own_clock:
-            now = caller.server_time(now)
-            caller.own_clock = False
-            try:
-                self.serve(queue, now)
-            finally:
-                caller.own_clock = True
-            return
-        while queue.waiters and not queue.paused and not self.unavailable:
-            job = self.next_job(queue, now)
-            if job is None:
-                return
-            if not queue.waiters:  # `next_job` settled limits, which served the waiters
-                queue.ready.add(job)
-                return
-            waiter = next(iter(queue.waiters.values()))
-            self.waiters.remove(waiter)
-            until = add_time(now, waiter.lease_for) if waiter.lease_for else None
-            waiter.must_wait = self.lease_to(job, queue, waiter.holder, waiter.actor, now, until)
-            self.waiters.deliveries.append((waiter, job))
+        self.leases.release(job, now, counted=counted)
 
     # Waiting
 
-    def wait(self, waiter: Waiter, until: int) -> None:
-        """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
+    def wait(self, waiter: Waiter, until: int, job: Job | None = None) -> None:
+        """Deliver the next job of the waiter's queues, or report a timeout at `until`. With `job`,
+        report the end of this job.
+        """
+        if job is not None:
+            self.waiters.add_for_end(job, waiter, until)
+            return
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
             self.recurring.wait(waiter.queues)
-
-    def wait_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
-        """Report the end of the job to the waiter, or a timeout at `until`."""
-        self.waiters.add_for_end(job, waiter, until)
 
     def cancel_wait(self, waiter: Waiter) -> None:
         """Remove a waiter after its connection closed."""
         self.waiters.remove(waiter)
 
-    def stop_offering(self, waiter: Waiter) -> None:
-        """Deliver no more jobs to a waiter; it waits until its timeout."""
-        self.waiters.stop_offering(waiter)
+    def stop_offering(self, waiter: Waiter | None = None) -> None:
+        """Deliver no more jobs to a waiter, or to any waiter; each waits until its timeout."""
+        if waiter is None:
+            self.waiters.stop_offering_all()
+        else:
+            self.waiters.stop_offering(waiter)
 
-    def stop_offering_all(self) -> None:
-        """Deliver no more jobs to any waiter; each waits until its timeout."""
-        self.waiters.stop_offering_all()
-
-    # Ends of attempts
+    # Ends of attempts and jobs
 
     def complete(
         self,
@@ -785,44 +361,17 @@ class Engine:
         result: bytes | None = None,
         keep_until: int = 0,
         unleased: bool = False,
+        advances: bool = False,
     ) -> None:
         """End the job with success. The engine retains it until the end of its time to live, or
         until `keep_until`, or until the time that `Retention.end_of` returns. With `unleased`, the
-        job need not be leased.
+        job need not be leased. With `advances`, only a step of the job has ended, and the caller
+        then moves it to the next queue.
         """
-        if job.state != LEASED and not (unleased and job.state in {READY, SCHEDULED}):
-            raise NotLeased
-        if self.caller.own_clock and job.origin not in self._own_clock:
-            now = self._use_server_clock(job, now)
-            try:
-                self.complete(
-                    job, now, actor, result=result, keep_until=keep_until, unleased=unleased
-                )
-            finally:
-                self.caller.own_clock = True
-            return
-        self.totals.processed += 1
-        run = max(0, now - job.leased_at) if job.state == LEASED else 0
-        queue = self.queues[job.queue]
-        if job.expires_at:
-            keep_until = job.expires_at
-        elif job.origin in self.rules.kept:
-            keep_until = FOREVER
-        elif not keep_until and (
-            result or job.extra is not None or RETENTION_SETTING in self.settings
-        ):
-            setting = self.settings.get(RETENTION_SETTING)
-            keep_until = self.retention.end_of(job, result, setting, now)
-        if job.seq in self.waiters.by_job:
-            self.waiters.job_ended(JobOutcome(job, "completed", True, result or b""))
-        if keep_until > now:
-            if result is not None or job.extra is not None:
-                extra_of(job).result = result
-            job.due_at = keep_until
-            self.transitions.apply(job, queue, "completed", DONE, now, actor, 0, run)
+        if advances:
+            self.attempts.advance(job, now, actor)
         else:
-            self.transitions.apply(job, queue, "completed", GONE, now, actor, 0, run)
-        self.caller.must_wait = True
+            self.attempts.complete(job, now, actor, result, keep_until, unleased)
 
     def fail(
         self,
@@ -839,41 +388,45 @@ class Engine:
         final: bool = False,
         again_at: int | None = None,
         uses_try: bool = True,
+        removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure; see Attempts.fail."""
-        caller = self.caller
-        own_clock = caller.own_clock
-        if own_clock and job.origin not in self._own_clock:
-            again_at = None if again_at is None else caller.server_time(again_at)
-            now = self._use_server_clock(job, now)
-        try:
-            self._attempts.fail(
-                job,
-                now,
-                actor,
-                group,
-                message,
-                backtrace,
-                cause=cause,
-                result=result,
-                unleased=unleased,
-                final=final,
-                again_at=again_at,
-                uses_try=uses_try,
-            )
-        finally:
-            caller.own_clock = own_clock
+        self.attempts.fail(
+            job,
+            now,
+            actor,
+            group,
+            message,
+            backtrace,
+            cause=cause,
+            result=result,
+            unleased=unleased,
+            final=final,
+            again_at=again_at,
+            uses_try=uses_try,
+            removes_queue=removes_queue,
+        )
 
-    def _use_server_clock(self, job: Job, now: int) -> int:
-        """Let the server's clock apply to the rest of the command, and return its time. The policy
-        of the job decides about its retries and its retention, and uses this clock.
+    def cancel(
+        self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False
+    ) -> None:
+        """Remove a job in any state, and end its lease if it has one. If it is `deferrable`, a
+        timer removes the transient job later while the store fails.
         """
-        caller = self.caller
-        now = caller.server_time(now)
-        caller.own_clock = False
-        if job.state == LEASED and job.holder_protocol in self._own_clock:
-            use_server_clock(job)  # the clock of the lease, not of this command
-        return now
+        if deferrable and self.unavailable:
+            self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
+        else:
+            self.removal.cancel(job, now, actor)
+
+    def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
+        """Move a job that is not leased to the dead set, with this failure if given."""
+        self.attempts.kill(job, now, failure)
+
+    def retry_now(self, job: Job, now: int) -> None:
+        """Make a scheduled or dead job ready now."""
+        self.attempts.retry_now(job, now)
+
+    # Other changes of jobs
 
     def move(
         self,
@@ -886,254 +439,34 @@ class Engine:
         blockers: list[int] | None = None,
     ) -> None:
         """Move a job in any state to a queue, where it starts again; see Attempts.move."""
-        self._attempts.move(job, name, now, actor, due=due, blockers=blockers)
-
-    # The store
-
-    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
-        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
-        self.restoration.restore(jobs, queues)
-
-    def revert(
-        self, change_sets: Iterable[ChangeSet], jobs: Iterable[Job], queues: dict[str, bool]
-    ) -> None:
-        """Undo change sets that could not be written; see Restoration.revert."""
-        self.restoration.revert(change_sets, jobs, queues)
-
-    # Time
-
-    def next_timer(self) -> int | None:
-        return self.timers.next()
-
-    def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
-        """Handle due timers, at most `limit` of them."""
-        self.waiters.tick()
-        long_work: list[Callable[[int], None]] = []
-        for key in self.timers.due(now, limit):
-            if not isinstance(key, int):
-                if key not in _OWN_TIMERS:
-                    self.alarms.append(key)
-                elif self.unavailable:
-                    self.timers.set(key, now + UNAVAILABLE_RETRY)
-                elif key == LIMITS_TIMER:
-                    self.limits.tick(now)
-                elif key == RECURRING_TIMER:
-                    self.recurring.tick(now)
-                else:
-                    long_work.append(self._long_work(key))
-            elif key < 0:
-                self.waiters.time_out(key, now)
-            elif self.unavailable:
-                self.timers.set(key, now + UNAVAILABLE_RETRY)
-            elif key < LIFETIME_TIMER:
-                self._timer_due(self.jobs[key], now)
-            elif key - LIFETIME_TIMER in self.jobs:
-                self._end_of_life(self.jobs[key - LIFETIME_TIMER], now)
-        for step in long_work:  # one step per tick: each sets its timer again
-            step(now)
-
-    def _long_work(self, key: Hashable) -> Callable[[int], None]:
-        if key == CASCADE_TIMER:
-            return self.cascades.tick
-        if key == LEASES_TIMER:
-            return self.leases.tick
-        if key == DISCARD_TIMER:
-            return self.restoration.free_discarded
-        return self.transactions.tick if key == TRANSACTION_TIMER else self._attempts.trim_dead
-
-    def clock_moved(self, by: int) -> None:
-        """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
-        alarms retain their durations. Leases and due times are points in time and follow the clock.
-        """
-
-        def is_duration(key: Hashable) -> bool:
-            if isinstance(key, int):
-                return self.waiters.waited_at_last_tick(key)
-            return key not in _OWN_TIMERS or key == TRIM_TIMER
-
-        self.timers.move(is_duration, by)
-        self.recurring.clock_set()
-
-    def resume(self, now: int) -> None:
-        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
-        self.unavailable = ""
-        for job in self.restoration.orphaned_transients():
-            self._end_of_life(job, now)
-        self.limits.settle(now)
-        for queue in list(self.queues.values()):
-            self.serve(queue, now)
-
-    def set_alarm(self, key: Hashable, when: int) -> None:
-        """Put `key`, which is not a number, into `alarms` at that time."""
-        self.timers.set(key, when)
-
-    def cancel_alarm(self, key: Hashable) -> None:
-        self.timers.cancel(key)
-
-    def _timer_due(self, job: Job, now: int) -> None:
-        queue = self.queues[job.queue]
-        if job.state == SCHEDULED:
-            if job.failures:
-                self.timer_counts.retried += 1
-            else:
-                self.timer_counts.started += 1
-            self.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
-        elif job.state == LEASED:
-            if (
-                job.holder_protocol in self.rules.bound
-                and self.interrupted.get(job.seq) == job.attempt
-            ):
-                self._return_after_restart(job, now)
-                return
-            self.timer_counts.expired += 1
-            group, message = self.rules.policies[job.origin].expired
-            self.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
-            return
-        else:
-            self.timer_counts.purged += 1
-            self.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
-    def _return_after_restart(self, job: Job, now: int) -> None:
-        """Return a lease without a failure, because a restart closed its connection."""
-        self.transitions.apply(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
-    def _end_of_life(self, job: Job, now: int) -> None:
-        """End a job at the end of its time to live."""
-        if job.state in {DONE, DEAD}:
-            self.timer_counts.purged += 1
-            cause = "purged"
-        elif job.extra is not None and job.extra.transient:
-            cause = "cancelled"
-        else:
-            self.timer_counts.evicted += 1
-            cause = "evicted"
-            if job.seq in self.waiters.by_job:
-                self.waiters.job_ended(JobOutcome(job, cause, False, b""))
-        self.transitions.apply(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
-    # Other changes of jobs
-
-    def retry_now(self, job: Job, now: int) -> None:
-        """Make a scheduled or dead job ready now."""
-        if job.state not in {SCHEDULED, DEAD}:
-            raise WrongState
-        if job.state == DEAD:
-            job.due_at = 0  # until now this was the end of its retention
-        self.transitions.apply(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
-        self.caller.must_wait = True
-
-    def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
-        """Move a job that is not leased to the dead set, with this failure if given."""
-        if job.state in {LEASED, DONE}:
-            raise WrongState
-        if self.caller.own_clock and job.origin not in self._own_clock:
-            now = self._use_server_clock(job, now)
-            try:
-                self.kill(job, now, failure)
-            finally:
-                self.caller.own_clock = True
-            return
-        if failure is not None:
-            job.failure = failure
-        if job.state == BLOCKED:
-            self._leave_load(job)
-        if job.seq in self.waiters.by_job:
-            self.waiters.job_ended(JobOutcome(job, "killed", False, b""))
-        self.transitions.apply(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
-        self._attempts.fail_dependents(job, now)
-        self.caller.must_wait = True
-
-    def cancel(self, job: Job, now: int, actor: int = NO_PROTOCOL) -> None:
-        """Remove a job in any state, and end its lease if it has one."""
-        if job.seq in self.waiters.by_job:
-            self.waiters.job_ended(JobOutcome(job, "cancelled", False, b""))
-        self.transitions.apply(job, self.queues[job.queue], "cancelled", GONE, now, actor)
-        self.caller.must_wait = True
-
-    def cancel_transient(self, job: Job, now: int) -> None:
-        """Remove a transient job of a disconnected client; while the store fails, a timer removes
-        it later.
-        """
-        if self.unavailable:
-            self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
-        else:
-            self.cancel(job, now)
-
-    def after_restart(self, now: int) -> None:
-        """Remove transient jobs after a restart, and return leases that were bound to connections,
-        without a failure. The restart has closed all connections.
-        """
-        self.clock = now
-        for job in self.restoration.orphaned_transients():
-            self.cancel(job, now)
-        self.transactions.after_restart(now)
-        bound = [job for job in self.leased.values() if job.holder_protocol in self.rules.bound]
-        self.interrupted = {job.seq: job.attempt for job in bound}
-        for job in in_order(bound):
-            self._return_after_restart(job, now)
-        self.limits.settle(now)
-        self.recurring.clock_set()
-
-    def payload(self, job: Job) -> bytes:
-        """The payload of a job, from memory or from the store."""
-        if not job.stored_size:
-            return job.inline_payload
-        if job.seq in self.fetched:
-            return self.fetched[job.seq]
-        assert self.payload_reader is not None
-        return self.payload_reader.read(job.seq)
-
-    def payload_part(self, job: Job, start: int, size: int) -> bytes:
-        """Up to `size` bytes of the payload of a job, from `start` on."""
-        if not job.stored_size:
-            return job.inline_payload[start : start + size]
-        assert self.payload_reader is not None
-        return self.payload_reader.read_part(job.seq, start, size)
-
-    def payload_stored(self, seq: int, payload: bytes) -> None:
-        """The store has committed this payload of a job: remove it from memory, unless the job has
-        another payload by now.
-        """
-        job = self.jobs.get(seq)
-        if job is not None and job.inline_payload is payload:
-            job.inline_payload, job.stored_size = b"", len(payload)
+        self.attempts.move(job, name, now, actor, due=due, blockers=blockers)
 
     def update(
         self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
     ) -> None:
         """Change pushed fields of a job."""
-        if kind is not None:
-            job.kind = intern(kind)
-        if payload is not None:
-            job.inline_payload, job.stored_size = payload, 0
-        if retries >= 0:
-            job.retries = retries
-        if job.seq not in self.change_set.new:
-            self.change_set.rewritten[job.seq] = job
-        self.record_edit()
+        self.edits.update(job, kind, payload, retries)
 
     def set_rank(self, job: Job, rank: Number, place: int) -> None:
         """Change the order of a job."""
-        queue = self.queues[job.queue]
-        queue.version += 1
-        ready = queue.ready if job.state == READY else None
-        parked = parked_of(job)
-        if parked is not None:
-            ready, parked.rank = None, rank
-        if ready is not None:
-            ready.remove(job)
-        job.rank, job.position = rank, place
-        if ready is not None:
-            ready.add(job)
-        self.record_change(job)
+        self.edits.set_rank(job, rank, place)
+
+    def block(self, job: Job, blockers: list[int]) -> None:
+        """Add blockers to a blocked job."""
+        self.edits.block(job, blockers)
+
+    def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
+        """Remove blockers from a blocked job."""
+        self.edits.unblock(job, blockers, now)
+
+    def detach(self, job: Job) -> None:
+        """Remove all blockers of a job that is about to be removed."""
+        self.dependencies.remove(job)
 
     def set_tags(self, job: Job, tags: list[tuple[Any, int]]) -> None:
         """Replace the tags of a job: pairs of a tag and the time at which the job got it."""
         self.annotations.set_tags(job, tags)
-        self.record_change(job)
+        self.edits.record_job(job)
 
     def track(self, jid: str, when: int | None) -> None:
         """Track an id from the time `when`; None stops the tracking. The job need not exist."""
@@ -1145,165 +478,49 @@ class Engine:
     ) -> None:
         """Append an entry to the job's log, which retains its first and its newest entries."""
         details_of(job).add_entry(word, when, limit, fields)
-        self.record_change(job)
-
-    def advance(self, job: Job, now: int, actor: int) -> None:
-        """End a successful step of a job that the caller then moves to the next queue."""
-        if job.state != LEASED:
-            raise NotLeased
-        self.totals.processed += 1
-        run = max(0, now - job.leased_at)
-        self.transitions.apply(job, self.queues[job.queue], "advanced", DONE, now, actor, 0, run)
-        self.caller.must_wait = True
-
-    def block(self, job: Job, blockers: list[int]) -> None:
-        """Add blockers to a blocked job."""
-        if job.state != BLOCKED:
-            raise WrongState
-        self.dependencies.block(job, blockers)
-        self.record_change(job)
-
-    def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Remove blockers from a blocked job."""
-        if job.state != BLOCKED or job.extra is None:
-            raise WrongState
-        for seq in blockers:
-            if seq in job.extra.blockers:
-                job.extra.blockers.remove(seq)
-                self.dependencies.unlink(seq, job.seq)
-        self.record_change(job)
-        if not job.extra.blockers and not job.extra.load:
-            self.transitions.start_unblocked(job, now)
-
-    def release_from_load(self, job: Job, now: int) -> None:
-        """Release a job from its bulk load. It becomes ready or scheduled, or stays blocked."""
-        if job.state != BLOCKED:
-            raise WrongState
-        self._leave_load(job)
-        if job.extra is None or not job.extra.blockers:
-            self.transitions.start_unblocked(job, now)
-        self.record_change(job)
-
-    def _leave_load(self, job: Job) -> None:
-        if job.extra is not None and job.extra.load:
-            self.states.unstage(job)
-            job.extra.load = ""
-            if job.extra.is_empty:
-                job.extra = None
-
-    def detach(self, job: Job) -> None:
-        """Remove all blockers of a job that is about to be removed."""
-        self.dependencies.remove(job)
-
-    def promote(self, job: Job, now: int) -> None:
-        """Make a scheduled job ready when it is due by the clock of the client."""
-        if job.state != SCHEDULED:
-            raise WrongState
-        self.deadlines.remove(job)
-        self._timer_due(job, now)
-
-    def promote_due(self, queue: str, now: int, limit: Number) -> None:
-        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
-        client, and all jobs that a client has found due before.
-        """
-        if not self.unavailable:
-            for job in self.deadlines.take_due(queue, now, limit):
-                self.promote(job, now)
+        self.edits.record_job(job)
 
     # Queues
 
+    def open_queue(self, name: str) -> Queue:
+        """The queue of that name, created if it does not exist."""
+        return self.queue_set.open(name, self.change_set)
+
     def pause(self, name: str, *, paused: bool, now: int) -> None:
         """Pause or resume a queue. This does not create an unknown queue."""
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered or queue.paused == paused:
-            return
-        queue.paused = paused
-        self.change_set.queues[name] = paused
-        self.record_edit()
-        if not paused:
-            self.serve(queue, now)
-
-    def put_recurring(self, record: RecurringJob) -> None:
-        """Add or replace a recurring job."""
-        self.recurring.put(record)
-
-    def delete_recurring(self, jid: str) -> bool:
-        """Delete a recurring job, and return whether it existed."""
-        return self.recurring.delete(jid)
-
-    def set_limit(self, key: str, maximum: Number, expires: int, now: int) -> None:
-        """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
-        queue's name. 0: no limit.
-        """
-        self.limits.set(key, maximum, expires, now)
-
-    def delete_limit(self, key: str, now: int) -> bool:
-        """Delete a limit, and return whether it existed."""
-        return self.limits.delete(key, now)
-
-    def release_limit(self, job: Job, key: str, now: int) -> None:
-        """Release a job from a limit that it uses or waits for."""
-        self.limits.release(job, key, now)
+        self.edits.pause_queue(name, paused=paused, now=now)
 
     def remove_queue(self, name: str, now: int) -> None:
         """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
         they open the queue again when they become ready.
         """
-        for _ in self.remove_queue_in_slices(name, now):
-            pass
+        self.removal.remove_queue(name, now)
 
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue as `remove_queue` does, in several steps. The first step hides the queue
         and the jobs that are ready at that time. If the caller closes it early, the remaining jobs
         stay.
         """
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered:
-            return
-        queue.registered = False
-        queue.paused = True  # so that no waiter receives a job that is about to be removed
-        self.change_set.queues[name] = None
-        self.record_edit()
-        reverts = self.revert_count
-        try:
-            for number, job in enumerate(list(queue.ready), 1):
-                if job.state == READY and self.jobs.get(job.seq) is job:
-                    self.cancel(job, now)  # this can unblock a job, which opens the queue again
-                if number % REMOVAL_BATCH_SIZE == 0:
-                    yield
-                    if self.revert_count != reverts:
-                        return  # the store has refused a step, and the engine has reverted it
-        finally:
-            if self.revert_count == reverts and self.queues.get(name) is queue:
-                queue.paused = False
-                if queue.counts[READY] and not queue.registered:
-                    self.open_queue(name)
-                if queue.registered:
-                    self.change_set.queues[name] = False
-                    self.serve(queue, now)
-                self.queue_set.drop_if_unused(queue)
-
-    def remove_queue_if_left(self, job: Job, name: str, now: int) -> None:
-        """Remove the queue of a failed job if the failure was final, the queue is now empty, and
-        the policy of the job requires it.
-        """
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered or queue.paused or queue.waiters:
-            return
-        left = job.queue != name or job.state == DEAD
-        removes = self.rules.policies[job.origin].removes_empty_queue
-        if left and removes and not any(queue.counts[:DEAD]):
-            self.remove_queue(name, now)
+        return self.removal.queue_steps(name, now)
 
     def forget_queue(self, name: str) -> None:
         """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
-        queue = self.queues.get(name)
-        if queue is None or not queue.registered:
-            return
-        queue.registered = queue.paused = False
-        self.change_set.queues[name] = None
-        self.queue_set.drop_if_unused(queue)
-        self.record_edit()
+        self.removal.forget_queue(name)
+
+    def promote_due(self, queue: str, now: int, limit: Number) -> None:
+        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
+        client, and all jobs that a client has found due before.
+        """
+        self.due_timers.promote_due(queue, now, limit)
+
+    def set_limit(self, key: str, maximum: Number | None, expires: int, now: int) -> bool:
+        """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
+        queue's name. 0: no limit. None deletes the limit; return false if it did not exist.
+        """
+        if maximum is None:
+            return self.limits.delete(key, now)
+        self.limits.set(key, maximum, expires, now)
+        return True
 
     def set_retention(self, name: str, period: int | None) -> None:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
@@ -1311,65 +528,82 @@ class Engine:
             RETENTION_SETTING, changed_setting(self.settings.get(RETENTION_SETTING), name, period)
         )
 
-    def retention_of(self, name: str) -> int | None:
-        """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
-        return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
-
-    def add_statistics(self, processed: int, failures: int, days: Iterable[QueueDay]) -> None:
-        """Add totals and statistics of days that another server has recorded."""
-        self.totals.processed += processed
-        self.totals.failures += failures
-        statistics = self.current_statistics()
-        for day in days:
-            statistics.merge(day)
-        self.record_edit()
-
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""
         self.current_statistics().drop(queues)
-        self.record_edit()
+        self.edits.record()
 
     def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
         """Remove every job, queue, load and counter, or only the jobs pushed over one protocol.
         Waiting clients continue to wait.
         """
-        if origin != NO_PROTOCOL:
-            for _ in self.flush_steps(lambda: now, origin):
+        if origin == NO_PROTOCOL:
+            self.removal.flush(now)
+        else:
+            for _ in self.removal.flush_steps(lambda: now, origin):
                 pass
-            return
-        self.leases.end_all()
-        self.restoration.clear()
-        old, self.change_set = self.change_set, ChangeSet()
-        self.change_set.ended_leases = old.ended_leases
-        self.change_set.cleared = True
-        self.change_set.events, self.change_set.settings = old.events, old.settings
-        self.change_set.folded = old.folded
-        ended = [key for key in self.settings if key.startswith(FLUSHED_SETTINGS)]
-        for key in ended:
-            self.set_setting(key, None)
-        self.load_settings()
-        last = self.next_seq - 1
-        nothing = (0,) * 7
-        self.change_set.events.append(
-            (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *nothing, GONE, 0)
-        )
-        self.caller.must_wait = True
 
-    def flush_steps(self, clock: Callable[[], int], origin: int) -> Iterator[int]:
-        """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
-        Jobs pushed after the first step stay.
+    # Turns, timers and the store
+
+    def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
+        """Handle due timers, at most `limit` of them."""
+        self.due_timers.tick(now, limit)
+
+    def clock_moved(self, by: int) -> None:
+        """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
+        alarms retain their durations. Leases and due times are points in time and follow the clock.
         """
-        seqs = list(self.jobs)
-        done = 0
-        # Remove the newest jobs first, so that no dependent becomes ready before its removal.
-        for seq in reversed(seqs):
-            job = self.jobs.get(seq)
-            if job is None or job.origin != origin:
-                continue
-            self.cancel(job, clock(), origin)
-            done += 1
-            if done == FLUSH_BATCH_SIZE:
-                yield done
-                done = 0
-        if done:
-            yield done
+        self.due_timers.clock_moved(by)
+
+    def set_alarm(self, key: Hashable, when: int | None) -> None:
+        """Put `key`, which is not a number, into `alarms` at that time; None cancels this."""
+        if when is None:
+            self.timers.cancel(key)
+        else:
+            self.timers.set(key, when)
+
+    def take_changes(self) -> ChangeSet:
+        """End the turn and return its changes."""
+        self.current_statistics()
+        change_set = self.change_set
+        self.change_set = ChangeSet()
+        self.turn += 1
+        return change_set
+
+    def set_setting(self, key: str, value: bytes | None, *, must_wait: bool = True) -> None:
+        """Set a durable setting, or delete it with None. The reply waits, unless `must_wait` is
+        false.
+        """
+        if value is None:
+            self.settings.pop(key, None)
+        else:
+            self.settings[key] = value
+        self.change_set.settings[key] = value
+        if must_wait:
+            self.edits.record()
+
+    def load_settings(self, settings: dict[str, bytes] | None = None) -> None:
+        """Replace the settings with the settings in the store, if given, and reload the settings of
+        the components.
+        """
+        if settings is not None:
+            self.settings = settings
+        self.annotations.load(self.settings)
+        self.limits.load(self.settings)
+        self.cascades.load(self.settings)
+        self.recurring.load(self.settings)
+        self.transactions.load(self.settings)
+
+    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
+        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
+        self.restoration.restore(jobs, queues)
+
+    def revert(
+        self, change_sets: Iterable[ChangeSet], jobs: Iterable[Job], queues: dict[str, bool]
+    ) -> None:
+        """Undo change sets that could not be written; see Restoration.revert."""
+        self.restoration.revert(change_sets, jobs, queues)
+
+    def resume(self, now: int) -> None:
+        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
+        self.restoration.resume(now)

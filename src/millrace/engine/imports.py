@@ -9,7 +9,7 @@ Each step stores digests of the imported ids in settings. A later run of the sam
 ids of complete runs, also after the jobs have ended.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
 from typing import Final
@@ -17,10 +17,12 @@ from typing import Final
 import msgspec
 
 from . import bulk_loads
-from .engine import IMPORTS, LOADS, Engine
+from .engine import Engine
 from .errors import LoadError
 from .job import Failure, Job, NewJob, extra_of
+from .settings import IMPORTS, LOADS
 from .states import DONE
+from .statistics import QueueDay
 
 #: Size of the digest of an id, in bytes.
 DIGEST_SIZE: Final = 12
@@ -155,7 +157,7 @@ def stage(engine: Engine, source: str, push: NewJob, history: History, now: int)
     push.blockers = [
         job.seq
         for jid in dict.fromkeys(history.waits_for)
-        for job in engine.find_newest(jid, MAX_SAME_ID)
+        for job in engine.find_all(jid, MAX_SAME_ID)
         if job.state != DONE
     ]
     job = engine.push(push, now)
@@ -194,6 +196,16 @@ def release(engine: Engine, source: str, count: int, now: int) -> int:
     if len(killed) == count:
         return count
     return len(killed) + bulk_loads.release(engine, live, count - len(killed), now)
+
+
+def add_statistics(engine: Engine, processed: int, failures: int, days: Iterable[QueueDay]) -> None:
+    """Add totals and statistics of days that another server has recorded."""
+    engine.totals.processed += processed
+    engine.totals.failures += failures
+    statistics = engine.current_statistics()
+    for day in days:
+        statistics.merge(day)
+    engine.edits.record()
 
 
 def _digest_prefix(source: str, run: int) -> str:

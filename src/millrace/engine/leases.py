@@ -1,9 +1,9 @@
-"""Leases that end with the connection of their holder, and the fields of a job that a lease sets.
+"""Leases: their renewal and their return, and the fields of a job that a lease sets.
 
-The holder of such a lease is a connection. The engine knows the leases of each open connection. The
-server sends a lease before it is durable, and a refused commit can undo a lease or its end. The
-client still has the job then, so the engine remembers an undone lease until the job is leased
-again, or until the next revert after the job is removed.
+Some leases end with a connection, which is their holder. The engine knows the leases of each open
+connection. The server sends a lease before it is durable, and a refused commit can undo a lease or
+its end. The client still has the job then, so the engine remembers an undone lease until the job is
+leased again, or until the next revert after the job is removed.
 """
 
 from collections import deque
@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Final
 from .annotations import details_of, read_details
 from .change_set import ChangeSet
 from .component import Component, IndexProblem, Problems
-from .job import Job
-from .states import LEASED
+from .errors import NotLeased
+from .events import make_event
+from .job import NO_PROTOCOL, Job, lifetime_of
+from .states import LEASED, READY
+from .timers import UNAVAILABLE_RETRY
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -60,11 +63,20 @@ def leave_front(job: Job) -> None:
 class LeaseSet(Component):
     """The leases of connections, by holder."""
 
-    __slots__ = ("_bound", "_core", "_ending", "_holder_of", "_undone", "by_holder", "holders")
+    __slots__ = (
+        "_bound",
+        "_core",
+        "_ending",
+        "_holder_of",
+        "_undone",
+        "_untimed",
+        "by_holder",
+        "holders",
+    )
 
     def __init__(self, core: "Engine") -> None:
         self._core = core
-        self._bound = core.rules.bound
+        self._bound, self._untimed = core.rules.bound, core.rules.untimed
         #: Open connections that can hold leases.
         self.holders: set[str] = set()
         #: Holder -> seqs of its leases, the oldest lease first.
@@ -88,7 +100,86 @@ class LeaseSet(Component):
         found = [*self.by_holder.get(holder, ()), *undone]
         return [seq for seq in found if not self._core.transactions.completes(seq)]
 
-    # Changes
+    # Verbs
+
+    def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
+        """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
+        period. Only leases without a timer have one.
+        """
+        if job.state != LEASED:
+            raise NotLeased
+        core = self._core
+        job.deadline = deadline
+        core.queues[job.queue].version += 1
+        actor = job.holder_protocol
+        if not expired:
+            lifetime_of(job).renewals += 1
+        if expired or actor in self._untimed:
+            core.deadlines.add(job)
+        else:
+            core.timers.set(job.seq, deadline)
+        event = (
+            make_event(job, "expired", LEASED, now, NO_PROTOCOL)
+            if expired
+            else make_event(job, "renewed", LEASED, now, actor)
+        )
+        core.change_set.events.append(event)
+        core.edits.record_job(job)
+
+    def release(self, job: Job, now: int, *, counted: bool = False) -> None:
+        """Return a lease that did not reach its holder; see Engine.release."""
+        core = self._core
+        if job.state != LEASED or core.jobs.get(job.seq) is not job:
+            raise NotLeased
+        lifetime_of(job)  # before the number of the attempt changes
+        if not counted:
+            job.attempt -= 1
+        core.transitions.apply(
+            job, core.queues[job.queue], "released", READY, now, job.holder_protocol
+        )
+        core.caller.must_wait = True
+
+    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
+        """Lease a job again to a holder that claims to have held it before a restart.
+
+        The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
+        worker may still hold a job that has been ready since then.
+        """
+        for job in self._core.find_all(jid):
+            if job.state == READY and self.reclaim(job, holder, actor, now):
+                return job
+        return None
+
+    def reclaim(
+        self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
+    ) -> bool:
+        """Whether this job is leased to that holder, now or again; see Engine.reclaim."""
+        core = self._core
+        if core.jobs.get(job.seq) is not job:
+            return False
+        if job.state == LEASED:
+            return job.holder == holder and job.holder_protocol == actor
+        if job.state != READY or not core.restoration.is_untouched(job) or core.unavailable:
+            return False
+        core.assignments.lease_job(job, holder, actor, now)
+        if leased_at is not None:
+            lifetime_of(job)  # the totals must exist before `leased_at` changes
+            job.leased_at = leased_at
+        return True
+
+    def end_lost(self, job: Job, now: int, message: str) -> None:
+        """End a lease after its connection closed; while the store fails, a timer ends it later."""
+        core = self._core
+        if job.state != LEASED or core.jobs.get(job.seq) is not job:
+            raise NotLeased
+        if core.unavailable:
+            core.timers.set(job.seq, now + UNAVAILABLE_RETRY)
+        else:
+            core.attempts.fail(
+                job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired"
+            )
+
+    # The index
 
     def add(self, job: Job) -> None:
         """Enter a leased job."""
@@ -167,8 +258,8 @@ class LeaseSet(Component):
             job = core.jobs.get(seq)
             if job is not None and job.state == LEASED and job.holder == holder:
                 queue = job.queue
-                core.end_lease_of_closed(job, now, f"the connection {holder} has ended")
-                core.remove_queue_if_left(job, queue, now)
+                self.end_lost(job, now, f"the connection {holder} has ended")
+                core.removal.remove_queue_if_left(job, queue, now)
         if self._ending:
             core.timers.set(LEASES_TIMER, now)
 

@@ -214,7 +214,9 @@ class Limits(Component):
         if held < self.concurrency[queue.name]:
             return held
         return held - sum(
-            job.queue == queue.name and core.is_untimed(job) and self._has_expired(job, now)
+            job.queue == queue.name
+            and job.holder_protocol in core.rules.untimed
+            and self._has_expired(job, now)
             for job in core.leased.values()
         )
 
@@ -291,20 +293,20 @@ class Limits(Component):
         details_of(job).limits = keys
         if held:
             self.enter(job)
-        self._core.record_unacknowledged(job)
+        self._core.change_set.record(job)
 
     def release(self, job: Job, key: str, now: int) -> None:
         """Release a job from a key that it uses or waits for."""
         parked = parked_of(job)
         if job.state == LEASED and uses(job, key):
             details_of(job).released_limits.append(key)
-            self._core.record_change(job)
+            self._core.edits.record_job(job)
             if self.holders.get(key, {}).pop(job.seq, self) is None:
                 self._changed(key, now)
         elif parked is not None and parked.key == key:
             parked.key = ""
             heappush(self.waiting.setdefault("", []), self._entry(job, parked))
-            self._core.record_change(job)
+            self._core.edits.record_job(job)
             self._changed(key, now)
 
     # Leasing
@@ -355,7 +357,7 @@ class Limits(Component):
         for other in keys_of(job):
             if other != key and other in self.waiting:
                 self.freed[other] = None  # it may have been the only job that this key let in
-        core.record_unacknowledged(job)
+        core.change_set.record(job)
 
     def _entry(self, job: Job, parked: Parked) -> Entry:
         """The place of a job among those that wait for its key. Jobs that were parked at the same
@@ -396,7 +398,7 @@ class Limits(Component):
             for name in queues:
                 queue = core.queues.get(name)
                 if queue is not None and queue.waiters:
-                    core.serve(queue, now)
+                    core.assignments.serve(queue, now)
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
@@ -438,7 +440,7 @@ class Limits(Component):
         if job.origin in core.rules.own_clock:
             job.position = core.time_of(job, now) - 1
         ready.add(job)
-        core.record_unacknowledged(job)
+        core.change_set.record(job)
 
     def _return_one(self, queue: Queue, now: int) -> bool:
         """Return a parked job of a queue whose keys have room, and return whether one was found.
@@ -512,7 +514,7 @@ class Limits(Component):
         for name in names:
             queue = self._core.queues.get(name)
             if queue is not None:
-                self._core.serve(queue, now)
+                self._core.assignments.serve(queue, now)
         if not self._unserved and not self._unsettled:
             self._set_timer()
 

@@ -1,7 +1,9 @@
-"""The interface for payloads that live in the store."""
+"""Payloads of jobs, in memory or in the store."""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol
+
+from .job import Job
 
 #: A stored payload up to this size is read where it is needed. A larger one is read before, by
 #: another thread: 32 MiB take 40 ms.
@@ -43,3 +45,42 @@ class PayloadRead:
 
 #: Starts a read.
 PayloadFetcher = Callable[[PayloadRead], None]
+
+
+class Payloads:
+    """Reads the payloads of jobs."""
+
+    __slots__ = ("_jobs", "fetched", "fetcher", "reader")
+
+    def __init__(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
+        #: Reads payloads that live in the store; None: all are in memory.
+        self.reader: PayloadReader | None = None
+        #: Reads them on another thread; None: there is no other thread.
+        self.fetcher: PayloadFetcher | None = None
+        #: Payloads that were read on another thread, while they are needed.
+        self.fetched: dict[int, bytes] = {}
+
+    def read(self, job: Job) -> bytes:
+        """The payload of a job, from memory or from the store."""
+        if not job.stored_size:
+            return job.inline_payload
+        if job.seq in self.fetched:
+            return self.fetched[job.seq]
+        assert self.reader is not None
+        return self.reader.read(job.seq)
+
+    def read_part(self, job: Job, start: int, size: int) -> bytes:
+        """Up to `size` bytes of the payload of a job, from `start` on."""
+        if not job.stored_size:
+            return job.inline_payload[start : start + size]
+        assert self.reader is not None
+        return self.reader.read_part(job.seq, start, size)
+
+    def stored(self, seq: int, payload: bytes) -> None:
+        """The store has committed this payload of a job: remove it from memory, unless the job has
+        another payload by now.
+        """
+        job = self._jobs.get(seq)
+        if job is not None and job.inline_payload is payload:
+            job.inline_payload, job.stored_size = b"", len(payload)

@@ -1,8 +1,9 @@
-"""Positions of jobs whose clients have their own clocks.
+"""Positions of ready jobs: the order of their arrivals.
 
-The position of such a job is the time at which it became ready, by the clock of its client. Several
-jobs can become ready at the same time: jobs that were pushed then are ordered by their seqs, and
-older jobs are behind them, in the order in which they became ready.
+The position of a job is the time of its arrival by the server's clock. If the clients of a job have
+their own clocks, it is the time at which the job became ready, by the clock of its client. Several
+such jobs can become ready at the same time: jobs that were pushed then are ordered by their seqs,
+and older jobs are behind them, in the order in which they became ready.
 """
 
 from typing import Final
@@ -12,7 +13,31 @@ MAX_TIES: Final = 64
 MAX_TIED_QUEUES: Final = 10_000
 
 
+class Positions:
+    """The positions of jobs that arrive."""
+
+    __slots__ = ("last", "tied")
+
+    def __init__(self) -> None:
+        #: The position of the job that arrived last. It orders jobs and never decreases. It starts
+        #: from the clock, but is ahead of it after the clock was set back.
+        self.last = 0
+        self.tied = TiedPositions()
+
+    def next(self, now: int, *, behind: bool = False) -> int:
+        """The position of a job that arrives now. Jobs that arrive in the same microsecond share
+        one and are ordered by seq, unless the clock was set back or the job is to be `behind`.
+        """
+        if now > self.last:
+            self.last = now
+        elif behind or now < self.last:
+            self.last += 1
+        return self.last
+
+
 class TiedPositions:
+    """The positions of jobs by the clocks of their clients."""
+
     __slots__ = ("_ties",)
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
 from .counters import Totals
-from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, Job
+from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job
 from .job_timers import LIFETIME_TIMER
 from .retention import TRIM_TIMER
 from .states import READY
@@ -30,6 +30,12 @@ class Restoration:
         self._engine = engine
         #: Records removed by a flush: freeing a million at once would delay all clients.
         self._discarded: list[list[object]] = []
+        #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
+        #: jobs in `ready_since`, which became ready later.
+        self.restored_seq = 0
+        self.ready_since: set[int] = set()
+        #: Leases that ended because the previous process ended: seq -> attempt.
+        self._interrupted: dict[int, int] = {}
 
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
@@ -39,9 +45,9 @@ class Restoration:
         engine.failure_groups.deferring = True
         self._restore_jobs(jobs)
         engine.failure_groups.deferring = False
-        engine.restored_seq = engine.next_seq
-        engine.ready_since.clear()
-        engine.position += 1  # later arrivals are behind every restored job
+        self.restored_seq = engine.next_seq
+        self.ready_since.clear()
+        engine.positions.last += 1  # later arrivals are behind every restored job
         engine.retention.sort()
 
     def revert(
@@ -75,12 +81,59 @@ class Restoration:
                 engine.staged[load] = dict(sorted(engine.staged[load].items()))
         # The revert also undid ends of leases and jobs by closed connections: repeat them.
         for job in engine.leased.values():
-            if job.holder_protocol in engine.rules.bound and job.holder not in engine.holders:
+            if (
+                job.holder_protocol in engine.rules.bound
+                and job.holder not in engine.leases.holders
+            ):
                 engine.timers.set(job.seq, 0)
         for job in self.orphaned_transients():
             engine.timers.set(job.seq + LIFETIME_TIMER, 0)
         engine.revert_count += 1
         engine.change_set = ChangeSet()
+
+    def after_restart(self, now: int) -> None:
+        """Remove transient jobs after a restart, and return leases that were bound to connections,
+        without a failure. The restart has closed all connections.
+        """
+        engine = self._engine
+        engine.clock = now
+        for job in self.orphaned_transients():
+            engine.cancel(job, now)
+        engine.transactions.after_restart(now)
+        bound = [job for job in engine.leased.values() if self._is_bound(job)]
+        self._interrupted = {job.seq: job.attempt for job in bound}
+        for job in in_order(bound):
+            self.return_lease(job, now)
+        engine.limits.settle(now)
+        engine.recurring.clock_set()
+
+    def resume(self, now: int) -> None:
+        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
+        engine = self._engine
+        engine.unavailable = ""
+        for job in self.orphaned_transients():
+            engine.removal.end_of_life(job, now)
+        engine.limits.settle(now)
+        engine.assignments.serve_all(now)
+
+    def is_untouched(self, job: Job) -> bool:
+        """Whether a ready job was ready when the server read the store, and since then."""
+        return job.seq < self.restored_seq and job.seq not in self.ready_since
+
+    def was_interrupted(self, job: Job) -> bool:
+        """Whether the end of the previous process has interrupted the lease of a job."""
+        return self._is_bound(job) and self._interrupted.get(job.seq) == job.attempt
+
+    def return_lease(self, job: Job, now: int) -> None:
+        """Return a lease without a failure, because a restart closed its connection."""
+        engine = self._engine
+        queue = engine.queues[job.queue]
+        engine.transitions.apply(job, queue, "released", READY, now, NO_PROTOCOL)
+        engine.caller.must_wait = True
+
+    def _is_bound(self, job: Job) -> bool:
+        """Whether the lease of a job ends with the connection of its holder."""
+        return job.holder_protocol in self._engine.rules.bound
 
     def orphaned_transients(self) -> list[Job]:
         """Transient jobs whose client has gone or no longer waits."""
@@ -101,7 +154,7 @@ class Restoration:
         table, of_job, own_clock = engine.table, engine.queue_set.of_job, engine.rules.own_clock
         ready: dict[str, list[Job]] = {}
         known, by_jid = table.jobs, table.by_jid
-        position, last_seq = engine.position, engine.next_seq - 1
+        position, last_seq = engine.positions.last, engine.next_seq - 1
         for job in jobs:
             if job.state != READY or (job.extra is not None and job.extra.details is not None):
                 self.restore_job(job)
@@ -127,7 +180,7 @@ class Restoration:
             queue.ready.extend(mine)
             for job in mine:
                 job.queue = name
-        engine.position = max(engine.position, position)
+        engine.positions.last = max(engine.positions.last, position)
         engine.next_seq = max(engine.next_seq, last_seq + 1)
 
     def restore_job(self, job: Job) -> None:
@@ -140,7 +193,7 @@ class Restoration:
             engine.next_seq = job.seq + 1
         # The clock of a client, which may be wrong, gives the positions of its jobs.
         if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
-            engine.position = max(engine.position, job.position)
+            engine.positions.last = max(engine.positions.last, job.position)
 
     def clear(self) -> None:
         engine = self._engine
@@ -155,8 +208,8 @@ class Restoration:
             component.clear()
         engine.timers.cancel(TRIM_TIMER)
         engine.flush_count += 1
-        engine.ready_since.clear()
-        engine.tied_positions.clear()
+        self.ready_since.clear()
+        engine.positions.tied.clear()
         engine.totals = Totals()
         engine.statistics = Statistics()
 

@@ -6,6 +6,7 @@ The engine computes them from events, so live figures equal figures computed fro
 from collections.abc import Iterable
 from typing import Any, Final
 
+from .change_set import ChangeSet
 from .durations import RecentDurations
 from .states import DEAD, LEASED
 
@@ -161,6 +162,13 @@ class Statistics:
             del self.days[key]
         self.dirty.difference_update(gone)
         self.dropped.update(gone)
+
+    def update(self, changes: ChangeSet, lately: RecentDurations) -> None:
+        """Add the events of a change set that the statistics do not include yet."""
+        events, folded = changes.events, changes.folded
+        if folded < len(events):
+            self.fold(events[folded:] if folded else events, lately)
+            changes.folded = len(events)
 
     def fold(self, events: Iterable[Any], lately: RecentDurations | None = None) -> None:
         """Add events of the engine or the store, and the durations of new events."""

@@ -27,9 +27,17 @@ class JobTable(Component):
 
     # Views
 
-    def find_all(self, jid: str) -> list[Job]:
+    def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
+        """The jobs of that jid, the oldest first; with `newest`, only the oldest one and at most
+        this number of the newest ones.
+        """
         job = self.by_jid.get(jid)
-        return [] if job is None else [job, *self._duplicates.get(jid, ())]
+        if job is None:
+            return []
+        duplicates = self._duplicates.get(jid)
+        if duplicates is None:
+            return [job]
+        return [job, *duplicates] if newest is None else [job, *duplicates[-newest:]]
 
     def count_of(self, jid: str) -> int:
         """The number of jobs with that jid."""
@@ -44,11 +52,6 @@ class JobTable(Component):
         end = bisect_left(duplicates, below, key=lambda job: job.seq)
         found = duplicates[max(0, end - limit) : end][::-1]
         return [*found, oldest] if len(found) < limit and oldest.seq < below else found
-
-    def find_newest(self, jid: str, limit: int) -> list[Job]:
-        """The oldest job of that jid and the newest ones."""
-        job = self.by_jid.get(jid)
-        return [] if job is None else [job, *self._duplicates.get(jid, ())[-limit:]]
 
     def find_leased(self, jid: str, actor: int, holder: str) -> Job | None:
         """The leased job of that jid that a worker of this protocol may end. A job that the worker

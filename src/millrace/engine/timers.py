@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, Final
 
 from .component import IndexProblem, Problems
+
+#: While the store fails, due timers are set again after this time.
+UNAVAILABLE_RETRY: Final = 1_000_000
 
 TimerEntry = tuple[int, int, Hashable]
 

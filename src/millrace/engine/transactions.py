@@ -119,7 +119,7 @@ class Transactions:
         engine, sealed = self._engine, self._sealed[name]
         left = TRANSACTION_BATCH_SIZE - self._complete(sealed, TRANSACTION_BATCH_SIZE, now)
         for job in list(islice(engine.staged.get(name, {}).values(), left)):
-            engine.release_from_load(job, now)
+            engine.edits.release_from_load(job, now)
         if not sealed.completed and name not in engine.staged:
             del self._sealed[name]
             engine.set_setting(name, None)

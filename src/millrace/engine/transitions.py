@@ -19,8 +19,6 @@ from .states import BLOCKED, DEAD, DONE, FAILURES, GONE, LEASED, LEGAL, NEW, REA
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: While the store fails, due timers are set again after this time.
-UNAVAILABLE_RETRY = 1_000_000
 #: Causes that put a job behind the ready jobs. After other causes it returns to its old place.
 _ARRIVAL_CAUSES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
 #: Causes that also put it behind jobs that became ready in the same microsecond.
@@ -41,6 +39,7 @@ class Transitions:
         self._limits, self._cascades = engine.limits, engine.cascades
         self._dependencies, self._deadlines = engine.dependencies, engine.deadlines
         self._leases, self._bound = engine.leases, engine.rules.bound
+        self._restoration, self._positions = engine.restoration, engine.positions
         self._by_state = engine.of_states
 
     def apply(
@@ -101,8 +100,8 @@ class Transitions:
                 engine.clock = job.ready_at = caller.server_time(now) if caller.own_clock else now
                 if cause in _ARRIVAL_CAUSES:
                     self._arrive(job, cause)
-            if seq < engine.restored_seq:
-                engine.ready_since.add(seq)
+            if seq < self._restoration.restored_seq:
+                self._restoration.ready_since.add(seq)
         elif to >= DONE:
             if to == DEAD:
                 job.due_at = job.expires_at or add_time(
@@ -144,7 +143,7 @@ class Transitions:
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:
-                engine.serve(queue, now)
+                engine.assignments.serve(queue, now)
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self._leased[seq] = job
@@ -168,25 +167,14 @@ class Transitions:
             return
         if cause == "due" and job.failures and job.origin in self._rules.returning:
             return
-        job.position = self.next_position(job.ready_at, behind=cause in _BEHIND_CAUSES)
+        job.position = self._positions.next(job.ready_at, behind=cause in _BEHIND_CAUSES)
 
     def _arrive_by_own_clock(self, job: Job, cause: str) -> None:
         """Put a job behind the ready jobs by the clock of its client."""
         if cause == "due":
             job.position = job.due_at
         else:
-            job.position = self._engine.tied_positions.behind(job.queue, job.ready_at)
-
-    def next_position(self, now: int, *, behind: bool = False) -> int:
-        """The position of a job that arrives now. Jobs that arrive in the same microsecond share
-        one and are ordered by seq, unless the clock was set back or the job is to be `behind`.
-        """
-        engine = self._engine
-        if now > engine.position:
-            engine.position = now
-        elif behind or now < engine.position:
-            engine.position += 1
-        return engine.position
+            job.position = self._positions.tied.behind(job.queue, job.ready_at)
 
     def leave(self, job: Job) -> None:
         """Remove a job from the indexes of its state."""
@@ -230,5 +218,5 @@ class Transitions:
         else:
             for component in engine.of_records:
                 component.remove(job)
-        if engine.ready_since:
-            engine.ready_since.discard(job.seq)
+        if self._restoration.ready_since:
+            self._restoration.ready_since.discard(job.seq)

@@ -106,7 +106,7 @@ class Hub:
     def stop(self) -> None:
         """The server stops: waiting clients get no job."""
         self.stopping = True
-        self.engine.stop_offering_all()
+        self.engine.stop_offering()
 
     def allows(self, queue: str) -> bool:
         """Whether the clients of this port may use a queue."""
@@ -298,9 +298,9 @@ class Connection:
         """If payloads of leased jobs are large, let another thread read them, and call `deliver`
         afterwards with the jobs that are still leased. Later commands wait.
         """
-        fetch = self.engine.payload_fetcher
+        fetch = self.engine.payloads.fetcher
         seqs = [job.seq for job in jobs if job.stored_size > MAX_DIRECT_READ]
-        if fetch is None or not seqs or self.engine.fetched:
+        if fetch is None or not seqs or self.engine.payloads.fetched:
             return False
         read = PayloadRead(seqs, self)
         leases = tuple([(job, job.attempt) for job in jobs])
@@ -330,7 +330,7 @@ class Connection:
             self.timed_out(now)
             return
         self.waiter = None
-        fetched = self.engine.fetched
+        fetched = self.engine.payloads.fetched
         fetched.update(read.payloads)
         try:
             reading.deliver(leased)

@@ -13,21 +13,21 @@ from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
 
 def is_large(engine: Engine, job: Job) -> bool:
     """Whether another thread should read the payload of a job."""
-    return job.stored_size > MAX_DIRECT_READ and engine.payload_fetcher is not None
+    return job.stored_size > MAX_DIRECT_READ and engine.payloads.fetcher is not None
 
 
 def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
     """Yield until a large payload is in memory, where `engine.payload` finds it until `forget`."""
-    if job.stored_size <= MAX_DIRECT_READ or engine.payload_fetcher is None:
+    if job.stored_size <= MAX_DIRECT_READ or engine.payloads.fetcher is None:
         return
     read = PayloadRead([job.seq])
-    engine.payload_fetcher(read)
+    engine.payloads.fetcher(read)
     while read.payloads is None:
         yield
-    engine.fetched.update(read.payloads)
+    engine.payloads.fetched.update(read.payloads)
 
 
 def forget(engine: Engine, job: Job) -> None:
     """The payload is no longer needed."""
-    if engine.fetched:
-        engine.fetched.pop(job.seq, None)
+    if engine.payloads.fetched:
+        engine.payloads.fetched.pop(job.seq, None)

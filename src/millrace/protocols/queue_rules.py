@@ -30,77 +30,26 @@ MAX_SHOWN: Final = 100
 #: found through this engine.
 SHARED: Final = frozenset(
     {
-        *(
-            "unavailable",
-            "pushes_refused",
-            "durable",
-            "rules",
-            "caller",
-            "server_caller",
-            "version",
-        ),
-        *(
-            "set_setting",
-            "settings",
-            "set_setting_unacknowledged",
-            "revert_count",
-            "flush_count",
-            "turn",
-            "change_set",
-        ),
-        *(
-            "set_alarm",
-            "cancel_alarm",
-            "alarms",
-            "timers",
-            "random",
-            "next_seq",
-            "skip_seqs",
-            "holders",
-        ),
-        *("totals", "timer_counts", "statistics", "deadlines", "promote_due"),
-        *("wait", "wait_for_end", "cancel_wait", "stop_offering", "stop_offering_all"),
-        *(
-            "complete",
-            "fail",
-            "cancel",
-            "kill",
-            "cancel_transient",
-            "end_lease_of_closed",
-            "holds_lease",
-            "leases_of",
-            "end_leases_of",
-            "remove_queue_if_left",
-            "release",
-            "retry_now",
-        ),
-        *(
-            "renew",
-            "start_grace",
-            "reclaim",
-            "lease_job",
-            "promote",
-            "advance",
-            "record_change",
-            "update",
-        ),
-        *(
-            "set_rank",
-            "block",
-            "unblock",
-            "detach",
-            "is_setting_uncommitted",
-            "is_turn_uncommitted",
-        ),
-        *("annotations", "set_tags", "track", "log", "load_settings", "payload"),
-        *("payload_fetcher", "fetched", "payload_part", "clock"),
-        *("recent_durations", "failure_groups", "retention", "retention_of", "set_retention"),
-        *("limits", "set_limit", "delete_limit", "release_limit", "time_of"),
-        *("recurring", "put_recurring", "delete_recurring", "transactions"),
+        # State
+        *("unavailable", "pushes_refused", "durable", "rules", "random", "clock", "next_seq"),
+        *("caller", "server_caller", "settings", "turn", "version", "change_set"),
+        *("revert_count", "flush_count", "is_setting_uncommitted", "is_turn_uncommitted"),
+        # Components
+        *("annotations", "deadlines", "due_timers", "failure_groups", "leases", "limits"),
+        *("payloads", "recurring", "retention", "timers", "transactions"),
+        *("recent_durations", "statistics", "timer_counts", "totals"),
+        # Views of a job or of a setting
+        *("payload", "payload_part", "time_of", "retention_of"),
+        # Verbs
+        *("skip_seqs", "lease_job", "reclaim", "renew", "release"),
+        *("wait", "cancel_wait", "stop_offering", "set_alarm"),
+        *("complete", "fail", "cancel", "kill", "retry_now"),
+        *("update", "set_rank", "block", "unblock", "detach", "set_tags", "track", "log"),
+        *("promote_due", "set_limit", "set_retention", "set_setting", "load_settings"),
     }
 )
 #: Attributes that the protocols assign.
-ASSIGNED: Final = frozenset({"next_seq", "caller"})
+ASSIGNED: Final = frozenset({"caller"})
 
 
 class QueueRefused(ClientError):
@@ -304,9 +253,6 @@ class LimitedEngine:
     def lease(self, queues: Iterable[str], *more: Any, **others: Any) -> Job | None:
         return self.unlimited.lease(self._checked(queues), *more, **others)
 
-    def lease_any(self, queues: Iterable[str], *more: Any) -> Job | None:
-        return self.unlimited.lease_any(self._checked(queues), *more)
-
     def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
         if not self.find_all(jid):
             return None
@@ -323,11 +269,8 @@ class LimitedEngine:
         job: Job | None = self.__dict__["by_jid"].get(jid)
         return job
 
-    def find_all(self, jid: str) -> list[Job]:
-        return self._visible(self.unlimited.find_all(jid))
-
-    def find_newest(self, jid: str, limit: int) -> list[Job]:
-        return self._visible(self.unlimited.find_newest(jid, limit))
+    def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
+        return self._visible(self.unlimited.find_all(jid, newest))
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
         while found := self.unlimited.find_below(jid, below, limit):

@@ -148,10 +148,10 @@ def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
             log.info("Reading the store: %s of %s jobs.", f"{done:,}", f"{total:,}")
 
     recovered = store.load(progress, engine.jobs)
-    engine.payload_reader = store.payload_reader
+    engine.payloads.reader = store.payload_reader
     recovered.fill(engine)
     count = len(engine.jobs)
-    engine.after_restart(clock())
+    engine.restoration.after_restart(clock())
     if count:
         log.info("Recovered %s jobs in %.1f s.", f"{count:,}", time.monotonic() - started)
 
@@ -401,7 +401,7 @@ def _reload(
         hub.max_connections = most
         if hub.protocol in new.sections:
             hub.reload(new.sections[hub.protocol])
-    server.engine.dead_max = new.faktory.dead_max
+    server.engine.retention.dead_max = new.faktory.dead_max
     if store is not None:
         store.outbox.max_bytes = new.journal.outbox_max
     current[0] = effective

@@ -94,7 +94,7 @@ class Server:
         self._payloads: PayloadThread | None = None
         if store is not None and store.payload_reader is not None:
             self._payloads = PayloadThread(self.loop, store.payload_reader, self._payloads_read)
-            engine.payload_fetcher = self._payloads.fetch
+            engine.payloads.fetcher = self._payloads.fetch
         #: Set when the server is ready.
         self.shipping: JournalShipper | None = None
         self.sessions: set[Session] = set()
@@ -249,25 +249,26 @@ class Server:
 
     def _has_deliveries(self) -> bool:
         engine = self.engine
+        waiters = engine.waiters
         return bool(
-            engine.deliveries
-            or engine.timeouts
-            or engine.outcomes
+            waiters.deliveries
+            or waiters.timeouts
+            or waiters.outcomes
             or engine.alarms
             or self.with_messages
         )
 
     def _dispatch(self, now: int) -> None:
         """Pass results to their connections, which can then run further commands."""
-        engine = self.engine
+        engine, waiters = self.engine, self.engine.waiters
         if self._dispatching:
             return
         self._dispatching = True
         try:
             while self._has_deliveries():
-                deliveries, engine.deliveries = engine.deliveries, []
-                outcomes, engine.outcomes = engine.outcomes, []
-                timeouts, engine.timeouts = engine.timeouts, []
+                deliveries, waiters.deliveries = waiters.deliveries, []
+                outcomes, waiters.outcomes = waiters.outcomes, []
+                timeouts, waiters.timeouts = waiters.timeouts, []
                 alarms, engine.alarms = engine.alarms, []
                 for waiter, job in deliveries:
                     connection: Connection = waiter.owner

@@ -87,7 +87,7 @@ class Turns:
         if store is None:
             return
         engine.durable = True
-        engine.payload_reader = store.payload_reader
+        engine.payloads.reader = store.payload_reader
         self._commits = commits(self._loop, self._after_commit)
 
     @property

@@ -53,7 +53,7 @@ class StoreSnapshot(msgspec.Struct):
         engine.totals.processed = self.processed
         engine.totals.failures = self.failures
         engine.statistics = self.statistics
-        engine.settings = self.settings
+        engine.load_settings(self.settings)
 
 
 def must_write(change_set: ChangeSet, store: "Store") -> bool:
@@ -67,7 +67,7 @@ def must_write(change_set: ChangeSet, store: "Store") -> bool:
 def release_payloads(store: "Store", engine: Engine) -> None:
     """After a commit, remove the payloads from memory that the store can read now."""
     for seq, payload in store.take_stored_payloads().items():
-        engine.payload_stored(seq, payload)
+        engine.payloads.stored(seq, payload)
 
 
 class StoreState(Protocol):

@@ -333,7 +333,7 @@ class FaktoryConnection(Connection):
         """
         engine = self.engine
         if engine.find(push.jid) is not None:
-            for job in engine.find_newest(push.jid, MAX_DUPLICATES):
+            for job in engine.find_all(push.jid, MAX_DUPLICATES):
                 if (
                     job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
@@ -698,7 +698,7 @@ class FaktoryConnection(Connection):
         self._awaited_id = request.jid
         self.waiter = Waiter((), "", FAKTORY, self)
         self.waiter.wants_removal = True
-        self.engine.wait_for_end(job, self.waiter, now + round(request.wait * SECOND))
+        self.engine.wait(self.waiter, now + round(request.wait * SECOND), job)
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter, jid, self._awaited_id = None, self._awaited_id, ""

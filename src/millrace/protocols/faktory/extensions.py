@@ -101,7 +101,7 @@ def apply_extensions(push: NewJob, engine: Engine) -> None:
 
 def _unfinished(engine: Engine, jid: str) -> list[int]:
     """The jobs with this id that are not done. A job that no longer exists has completed."""
-    found = engine.find_newest(jid, MAX_DUPLICATES)
+    found = engine.find_all(jid, MAX_DUPLICATES)
     if not found:
         engine.caller.wait()  # its completion may not be committed yet
     return [job.seq for job in found if job.state != DONE]
@@ -152,7 +152,7 @@ def result_of_ack(text: str | None) -> bytes | None:
 
 
 def newest_job(engine: Engine, jid: str) -> Job | None:
-    found = engine.find_newest(jid, 1)
+    found = engine.find_all(jid, 1)
     return found[0] if found else None
 
 
@@ -203,7 +203,7 @@ def cancel_jobs(
         if number and number % CANCEL_BATCH_SIZE == 0:
             yield
             go_on()
-        found = [job for job in engine.find_newest(jid, MAX_DUPLICATES) if not has_ended(job)]
+        found = [job for job in engine.find_all(jid, MAX_DUPLICATES) if not has_ended(job)]
         if not found:
             engine.caller.wait()  # the end of the job may not be committed yet
             refused[jid] = "The job does not exist or has ended."
@@ -247,6 +247,6 @@ def _is_held(engine: Engine, jid: str, wid: str) -> bool:
 def _held(engine: Engine, jid: str, wid: str) -> list[Job]:
     return [
         job
-        for job in engine.find_newest(jid, MAX_DUPLICATES)
+        for job in engine.find_all(jid, MAX_DUPLICATES)
         if job.state == LEASED and job.holder == wid and job.holder_protocol == FAKTORY
     ]

@@ -56,11 +56,7 @@ class RecurRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def set_limit(engine: Engine, request: LimitRequest, now: int) -> int:
     _check_queue(request.queue)
-    key = OF_QUEUE + request.queue
-    if request.maximum:
-        engine.set_limit(key, request.maximum, 0, now)
-        return 1
-    if engine.delete_limit(key, now):
+    if engine.set_limit(OF_QUEUE + request.queue, request.maximum or None, 0, now):
         return 1
     engine.caller.wait()  # its deletion may not be committed yet
     return 0
@@ -74,7 +70,7 @@ def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
         raise ClientError(f"args must be an array of at most {MAX_ARGS_BYTES} bytes")
     known = engine.recurring.by_id.get(request.id)
     engine.open_queue(request.queue)
-    engine.put_recurring(
+    engine.recurring.put(
         RecurringJob(
             request.id,
             request.jobtype,
@@ -95,7 +91,7 @@ def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
 
 
 def delete_recurring(engine: Engine, jid: str) -> int:
-    if engine.delete_recurring(jid):
+    if engine.recurring.delete(jid):
         return 1
     engine.caller.wait()
     return 0

@@ -62,7 +62,7 @@ def _blockers(engine: Engine, jid: str, number: int, places: dict[str, int]) -> 
     """Resolve a job id to an earlier job of the same request, or to its jobs that are not done."""
     if jid in places:
         return [places[jid] - number]
-    found = engine.find_newest(jid, MAX_SAME_ID)
+    found = engine.find_all(jid, MAX_SAME_ID)
     if not found:
         engine.caller.wait()  # an uncommitted change may have removed it
         raise CodedError(
@@ -74,5 +74,5 @@ def _blockers(engine: Engine, jid: str, number: int, places: dict[str, int]) -> 
 
 
 def _is_active(engine: Engine, jid: str) -> bool:
-    found = engine.find_newest(jid, MAX_SAME_ID)
+    found = engine.find_all(jid, MAX_SAME_ID)
     return any(job.state not in {DONE, DEAD} for job in found)

@@ -213,7 +213,7 @@ class MasenkoConnection(Connection):
     def connection_lost(self, now: int) -> None:
         self.closing = True
         engine = self.engine
-        engine.cancel_alarm(self._alarm)
+        engine.set_alarm(self._alarm, None)
         self.drop_input()  # cancelled alarms are kept for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
@@ -222,7 +222,7 @@ class MasenkoConnection(Connection):
         if self.hub.stopping:
             return  # its tasks are ready again after the start, without a failure
         if self.caller.holder:
-            engine.end_leases_of(self.caller.holder, now)
+            engine.leases.close(self.caller.holder, now)
 
     # Commands
 
@@ -256,7 +256,7 @@ class MasenkoConnection(Connection):
             return
         if not self.caller.holder:
             self.caller.holder = self.hub.name(now)
-            self.engine.holders.add(self.caller.holder)
+            self.engine.leases.holders.add(self.caller.holder)
         if self.hub.stopping:
             queues = ()  # the server stops: no task is leased
         if len(queues) > MAX_WAIT_QUEUES:
@@ -319,9 +319,7 @@ class MasenkoConnection(Connection):
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
         job = self._acquired(seq, now)
-        queue = job.queue
-        self.engine.fail(job, now, MASENKO, "Nack", "", [])
-        self.engine.remove_queue_if_left(job, queue, now)
+        self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
         self.respond(b"OK", OK)
 
     def _acquired(self, seq: int, now: int) -> Job:
@@ -334,7 +332,7 @@ class MasenkoConnection(Connection):
     def _find(self, seq: int, now: int) -> Job | None:
         """A task that this connection has."""
         engine, holder = self.engine, self.caller.holder
-        job = engine.jobs.get(seq) if engine.holds_lease(holder, seq) else None
+        job = engine.jobs.get(seq) if engine.leases.holds(holder, seq) else None
         return job if job and engine.reclaim(job, holder, MASENKO, now) else None
 
     def _info(self, payload: bytes, now: int) -> None:

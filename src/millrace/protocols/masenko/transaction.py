@@ -103,7 +103,7 @@ class Transaction:
 
     def _ack(self, payload: bytes) -> None:
         seq = tasks.read_id(payload, self._engine.next_seq, "ackRequest")
-        if seq in self._acked or not self._engine.holds_lease(self._holder, seq):
+        if seq in self._acked or not self._engine.leases.holds(self._holder, seq):
             self._fail(f"task {seq} not acquired")
             return
         self._acked.add(seq)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from . import lua_values as lua
-from .contract import ScriptError
+from .errors import ScriptError
 from .names import decode_name
 
 Args = list[bytes]

@@ -11,7 +11,7 @@ from . import batches, dialect_a, dialect_d, edits, flush, queries, recurring, t
 from . import lua_values as lua
 from .arguments import Args
 from .commands import Slices
-from .contract import QlessRefused, ScriptError
+from .errors import QlessRefused, ScriptError
 from .hub import QlessHub
 from .queries import job_json
 from .redis_view import RedisView
@@ -66,6 +66,12 @@ class QlessApi:
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
     ) -> Reply | Slices:
+        """Run a command as a script would, and return the result of the script.
+
+        `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>. `now` is the server's time; `args`
+        contains the caller's time. Raises ScriptError, or QlessRefused if the command would change
+        state while the store fails. Messages are published with hub.publish.
+        """
         qless = self.qless
         qless.refresh()
         early = dialect in {"A", "spec"}
@@ -141,21 +147,29 @@ class QlessApi:
         return COMMANDS[command](self.qless, now, args)
 
     def flush(self, now: int, *, everything: bool) -> Iterator[None]:
+        """Remove all jobs of the database in use, or of all databases, in slices."""
         qless = self.qless
         qless.refresh()
         return flush.flush(qless, now, everything=everything)
 
     def forget_queue(self, name: str) -> None:
+        """Forget when the first job was put into a queue that the engine has forgotten."""
         self.qless.refresh()
         self.qless.forget_queue(name)
 
     def flush_server(self, now: int) -> None:
+        """Remove all jobs of all protocols."""
         self.engine.flush(now)
         self.qless.flush()
 
     # Scripts
 
     def load_script(self, sha: str, script: Script) -> None:
+        """Store durably which script has this SHA1. hub.scripts contains it after the next start.
+
+        The call has no effect if the script is already stored. It stores the script again if the
+        engine has reverted an earlier call.
+        """
         key = _SCRIPT + sha
         value = f"{script.dialect} {script.command}".encode()
         if self.engine.settings.get(key) != value:
@@ -170,6 +184,7 @@ class QlessApi:
             self.load_script(sha.decode(), script)
 
     def flush_scripts(self) -> None:
+        """Remove all stored scripts, for SCRIPT FLUSH."""
         for key in [key for key in self.engine.settings if key.startswith(_SCRIPT)]:
             self.engine.set_setting(key, None)
 

@@ -39,7 +39,7 @@ from .commands import (
     unknown_subcommand,
     wrong_count,
 )
-from .contract import QlessRefused, ScriptError
+from .errors import QlessRefused, ScriptError
 from .hub import QlessHub
 from .resp import (
     LONG_LIST,
@@ -319,7 +319,7 @@ class QlessConnection(Connection):
         self.hub.connections.discard(self)
         self.hub.with_messages.discard(self)
         self.hub.pubsub.leave(self)
-        self.engine.cancel_alarm((self, "goes on"))
+        self.engine.set_alarm((self, "goes on"), None)
         self._unwatch()
         if self.waiter is not None:
             self._stop_waiting()

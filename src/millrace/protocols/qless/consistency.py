@@ -13,7 +13,7 @@ from millrace.protocols.queue_rules import QueueRefused
 
 from . import lua_values as lua
 from .commands import Slices
-from .contract import ScriptError
+from .errors import ScriptError
 from .state import Qless
 
 #: Problems of more jobs are repaired by a restart: the repair rebuilds all indexes at once.

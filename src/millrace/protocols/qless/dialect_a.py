@@ -16,7 +16,7 @@ from . import batches, consistency, queries, recurring, work
 from . import lua_values as lua
 from .arguments import Args
 from .commands import Slices
-from .contract import ScriptError
+from .errors import ScriptError
 from .job_view import (
     klass_of,
     remaining,

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from . import dialect_d_replies as answers
 from . import queue_patterns
 from .arguments import Args
-from .contract import ScriptError
 from .dialect_a import Call
 from .dialect_d_replies import NEW, OLD, Answer, ReplyShape
+from .errors import ScriptError
 from .names import decode_name
 from .resp import Reply
 

@@ -16,8 +16,8 @@ from . import batches, queries, throttles, work
 from . import lua_values as lua
 from . import recurring as recurring_jobs
 from .arguments import Args, number, text, texts
-from .contract import ScriptError
 from .dialect_a import Call
+from .errors import ScriptError
 from .names import decode_name, encode_name
 from .resp import Reply
 from .state import Qless

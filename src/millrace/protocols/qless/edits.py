@@ -11,7 +11,7 @@ from millrace.protocols.registry import QLESS
 from . import lua_values as lua
 from . import queries
 from .arguments import Args, number, raw, text, texts
-from .contract import ScriptError
+from .errors import ScriptError
 from .names import encode_name
 from .state import Qless
 

@@ -7,7 +7,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
 from millrace.protocols.registry import QLESS
 
-from .contract import QlessRefused
+from .errors import QlessRefused
 from .state import Qless
 
 #: Number of jobs that one slice examines.

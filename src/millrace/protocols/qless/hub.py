@@ -9,7 +9,7 @@ from millrace.protocols.errors import ClientError
 from millrace.protocols.logins import LoginLimiter
 from millrace.protocols.registry import QLESS
 
-from .contract import Api, QlessRefused
+from .errors import QlessRefused
 from .pubsub import PubSub
 from .resp import RequestLimits
 from .scratch import ScratchKeys
@@ -18,6 +18,7 @@ from .settings import QlessConfig
 from .transactions import RunningTransactions
 
 if TYPE_CHECKING:
+    from .calls import QlessApi
     from .redis_view import RedisView
 
 #: About three hundred builds of Qless exist.
@@ -29,7 +30,7 @@ STRANGERS: Final = RequestLimits(10, 16_384, 65_536, "unauthenticated")
 class QlessHub(Hub):
     code: ClassVar[int] = QLESS
     #: The commands of Qless, and its keys as in Redis.
-    api: Api
+    api: "QlessApi"
     virtual: "RedisView"
 
     def __init__(

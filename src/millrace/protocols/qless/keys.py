@@ -26,7 +26,7 @@ from .commands import (
     shown,
     wrong_count,
 )
-from .contract import writable_kind
+from .redis_view import writable_kind
 from .resp import NO_LIST, OK, Map, Reply, Set, Simple, size_of
 from .scratch import kind_of
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .contract import ScriptError
+from .errors import ScriptError
 from .names import escape_json, restore_bytes
 
 Number = int | float

@@ -12,7 +12,7 @@ from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, number, text, texts
-from .contract import ScriptError
+from .errors import ScriptError
 from .job_view import (
     klass_of,
     remaining,

@@ -12,8 +12,8 @@ from millrace.protocols.errors import ClientError
 
 from . import lua_values as lua
 from .arguments import texts
-from .contract import QlessRefused, ScriptError
 from .dialect_a import Call
+from .errors import QlessRefused, ScriptError
 from .names import decode_name
 from .resp import Reply
 from .scratch import scratch_prefix

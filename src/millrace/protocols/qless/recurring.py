@@ -7,7 +7,7 @@ from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, number, option_number, options, raw, tags, text, texts
-from .contract import ScriptError
+from .errors import ScriptError
 from .names import decode_name, encode_name
 from .state import Qless
 

@@ -21,11 +21,16 @@ from millrace.protocols.registry import QLESS
 from . import fields, queries, queue_patterns
 from . import lua_values as lua
 from .commands import shown
-from .contract import THROTTLE_KEY, QlessRefused
+from .errors import QlessRefused
 from .fields import Fields
 from .names import decode_name, encode_name
 from .slices import SLICE_SIZE, map_in_slices, sort_in_slices
 from .state import Qless
+
+#: Keys of Qless that clients write directly, and their types.
+WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
+#: Prefix of the keys of throttles. These keys are also writable.
+THROTTLE_KEY: Final = b"ql:th:"
 
 Scores = list[tuple[bytes, float]]
 
@@ -677,3 +682,8 @@ def _sorted(found: Iterable[tuple[str, float]]) -> Scores:
     """Sort by score, the lowest first, then by bytes."""
     members = ((encode_name(name), score) for name, score in found)
     return sorted(members, key=lambda member: (member[1], member[0]))
+
+
+def writable_kind(key: bytes) -> str:
+    """Return the type of a writable key of Qless, or an empty string for any other key."""
+    return "hash" if key.startswith(THROTTLE_KEY) else WRITABLE.get(key, "")

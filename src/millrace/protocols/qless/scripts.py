@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.protocols.errors import ClientError
 
 from .commands import ANY, Answer, Command, expect, integer, unknown_subcommand
-from .contract import ScriptError
+from .errors import ScriptError
 from .names import decode_name
 from .resp import OK
 from .script_catalog import SPEC_COMMANDS, Script, recognise, sha_of

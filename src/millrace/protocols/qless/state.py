@@ -175,7 +175,7 @@ class Qless:
         key = _WORKER + worker
         kept = self.engine.settings.get(key)
         if kept is None or abs(now - int(kept)) >= WORKER_NOTE_INTERVAL:
-            self.engine.set_setting_unacknowledged(key, b"%d" % now)
+            self.engine.set_setting(key, b"%d" % now, must_wait=False)
 
     def forget_worker(self, worker: str) -> None:
         """Remove a worker from the list."""
@@ -301,7 +301,7 @@ class Qless:
     def promote_found(self, job: Job, now: int) -> None:
         """Make a job ready that clients see as waiting, before a client changes it."""
         if job.due_at <= now and self.engine.deadlines.is_found_due(job):
-            self.engine.promote(job, now)
+            self.engine.due_timers.promote(job, now)
 
     def shown_state(self, job: Job) -> str:
         """Return the state of a job for a reply."""
@@ -341,10 +341,10 @@ class Qless:
         self.engine.statistics.keep_days = max(KEPT_DAYS, int(self.setting("stats-history")))
 
     def put_recurring(self, recurring: RecurringJob) -> None:
-        self.engine.put_recurring(recurring)
+        self.engine.recurring.put(recurring)
 
     def delete_recurring(self, jid: str) -> None:
-        self.engine.delete_recurring(jid)
+        self.engine.recurring.delete(jid)
 
     # Pauses of queues that do not exist yet
 

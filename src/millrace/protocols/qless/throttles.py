@@ -67,7 +67,7 @@ class Throttles:
         self.q.engine.set_limit(tid, maximum, expires, now)
 
     def delete(self, tid: str, now: int) -> None:
-        self.q.engine.delete_limit(tid, now)
+        self.q.engine.set_limit(tid, None, 0, now)
 
     # Holders and waiting jobs
 
@@ -97,7 +97,7 @@ class Throttles:
         """Release a job from a throttle that it holds or waits for."""
         job = self.q.find(jid)
         if job is not None:
-            self.q.engine.release_limit(job, tid, now)
+            self.q.engine.limits.release(job, tid, now)
 
     # Popping
 

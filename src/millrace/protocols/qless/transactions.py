@@ -11,10 +11,10 @@ no client wait.
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.engine.timers import UNAVAILABLE_RETRY
 
 from .commands import MAX_REPLY_BYTES, TOO_LARGE, Nothing, Slices
-from .contract import QlessRefused
+from .errors import QlessRefused
 from .redo import PIECE_SIZE, Position, RedoRecord
 from .resp import Committed, Encoded, Error, encode, encode_in_slices
 

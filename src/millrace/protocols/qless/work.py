@@ -25,7 +25,7 @@ from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
-from .contract import ScriptError
+from .errors import ScriptError
 from .job_view import (
     data_of,
     remaining,
@@ -267,7 +267,7 @@ def _lose_lock(q: Qless, job: Job, part: JobDetails, now: int, grace: int) -> No
     part.add_entry("timed-out", now, q.max_history)
     part.lapsed_at = job.deadline
     q.publish_lock_lost(job)
-    q.engine.start_grace(job, now + max(0, grace), now)
+    q.engine.renew(job, now + max(0, grace), now, expired=True)
 
 
 def _use_up_a_try(q: Qless, job: Job, part: JobDetails, now: int) -> bool:
@@ -465,7 +465,7 @@ def _advance(
     part.add_entry("put", now, q.max_history, {"q": queue})
     queue = q.queue_name(queue)
     q.register_queue(queue, now)
-    q.engine.advance(job, now, QLESS)
+    q.engine.complete(job, now, QLESS, advances=True)
     part.waiting_since = now
     clear_holder(job)
     due = _due(q, job, due)

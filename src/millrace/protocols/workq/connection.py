@@ -263,7 +263,7 @@ class WorkqConnection(Connection):
             self._runs = False
             job = self.engine.jobs.get(waiter.seq)
             if job is not None:
-                self.engine.cancel_transient(job, now)
+                self.engine.cancel(job, now, deferrable=True)
 
     def _close(self) -> None:
         """Close after the last reply; an incomplete block gets an error."""
@@ -315,7 +315,7 @@ class WorkqConnection(Connection):
         self._asked = jid
         self.waiter = Waiter((), "", WORKQ, self)
         self.waiter.owns_job = self._runs
-        self.engine.wait_for_end(job, self.waiter, until)
+        self.engine.wait(self.waiter, until, job)
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter = None
@@ -339,7 +339,7 @@ class WorkqConnection(Connection):
                 return
         self._runs = False
         if job is not None:
-            self.engine.cancel_transient(job, now)
+            self.engine.cancel(job, now, deferrable=True)
         self.reply(TIMEOUT)
 
     # Worker commands
@@ -358,8 +358,7 @@ class WorkqConnection(Connection):
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # the server stops: no job is leased
-        lease = engine.lease if len(names) == 1 else engine.lease_any
-        job = lease(names, "", WORKQ, now)
+        job = engine.lease(names, "", WORKQ, now, random_queue=len(names) != 1)
         if job is not None:
             self._reply_with_job(job)
         elif timeout:

@@ -1,0 +1,188 @@
+"""Ready jobs for workers: the next job of a request, and jobs for the clients that wait."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from .annotations import details_of
+from .errors import WrongState
+from .job import FOREVER, Job, add_time, lifetime_of
+from .queues import Queue
+from .states import LEASED, READY
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class Assignments:
+    """Leases ready jobs, within the limits and the pauses of their queues."""
+
+    __slots__ = (
+        "_bound",
+        "_core",
+        "_limits",
+        "_queues",
+        "_recurring",
+        "_transitions",
+        "_waiters",
+    )
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+        self._bound = core.rules.bound
+        self._queues, self._waiters = core.queues, core.waiters
+        self._limits, self._recurring = core.limits, core.recurring
+        self._transitions = core.transitions
+
+    def lease(
+        self,
+        queues: Iterable[str],
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+        since: Callable[[Job], int] | None = None,
+    ) -> Job | None:
+        """Lease the first ready job of these queues, in their order."""
+        core = self._core
+        if core.unavailable:
+            return None
+        for name in queues:
+            if self._recurring.by_queue:
+                self._recurring.request(name, now)
+            queue = self._queues.get(name)
+            if queue is None or queue.paused:
+                continue
+            if not self._limits.in_use:
+                job = queue.ready.pop()
+            else:
+                job = self._limits.next_job(queue, now, counted=core.caller.own_clock)
+            if job is not None:
+                if self._lease_to(job, queue, holder, actor, now, until, since):
+                    core.caller.must_wait = True
+                return job
+            queue.last_requested_at = now
+        return None
+
+    def lease_from_random(
+        self, queues: Iterable[str], holder: str, actor: int, now: int
+    ) -> Job | None:
+        """Choose a random queue of this list that has ready jobs, and lease its first job."""
+        core = self._core
+        if core.unavailable:
+            return None
+        if self._recurring.by_queue:
+            queues = list(queues)
+            for name in queues:
+                self._recurring.request(name, now)
+        found = [self._queues[name] for name in queues if name in self._queues]
+        found = [queue for queue in found if queue.counts[READY] and not queue.paused]
+        while found:
+            at = core.random.randrange(len(found)) if len(found) > 1 else 0
+            queue = found[at]
+            job = self._next_job(queue, now)
+            if job is not None:
+                if self._lease_to(job, queue, holder, actor, now):
+                    core.caller.must_wait = True
+                return job
+            assert self._limits.in_use, "the queue's counter is wrong"
+            queue.last_requested_at = now
+            del found[at]
+        return None
+
+    def lease_job(
+        self,
+        job: Job,
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+        since: Callable[[Job], int] | None = None,
+    ) -> None:
+        """Lease this ready job."""
+        if job.state != READY:
+            raise WrongState
+        queue = self._queues[job.queue]
+        queue.ready.remove(job)
+        if self._limits.in_use:
+            self._limits.leave_ready(job)
+        if self._lease_to(job, queue, holder, actor, now, until, since):
+            self._core.caller.must_wait = True
+
+    def serve(self, queue: Queue, now: int) -> None:
+        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
+        core = self._core
+        caller = core.caller
+        if caller.own_clock:
+            now = caller.server_time(now)
+            caller.own_clock = False
+            try:
+                self.serve(queue, now)
+            finally:
+                caller.own_clock = True
+            return
+        while queue.waiters and not queue.paused and not core.unavailable:
+            job = self._next_job(queue, now)
+            if job is None:
+                return
+            if not queue.waiters:  # `_next_job` settled limits, which served the waiters
+                queue.ready.add(job)
+                return
+            waiter = next(iter(queue.waiters.values()))
+            self._waiters.remove(waiter)
+            until = add_time(now, waiter.lease_for) if waiter.lease_for else None
+            waiter.must_wait = self._lease_to(job, queue, waiter.holder, waiter.actor, now, until)
+            self._waiters.deliveries.append((waiter, job))
+
+    def serve_all(self, now: int) -> None:
+        """Lease ready jobs of all queues to waiters."""
+        for queue in list(self._queues.values()):
+            self.serve(queue, now)
+
+    def _next_job(self, queue: Queue, now: int) -> Job | None:
+        """Remove the next ready job that the limits permit from its queue, and return it."""
+        return self._limits.next_job(queue, now) if self._limits.in_use else queue.ready.pop()
+
+    def _lease_to(
+        self,
+        job: Job,
+        queue: Queue,
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+        since: Callable[[Job], int] | None = None,
+    ) -> bool:
+        """Lease a job that was removed from the ready jobs. Return whether an earlier change of the
+        job, such as its push or its transition to ready, is not committed: the reply with the lease
+        must then wait.
+        """
+        core = self._core
+        start = job.ready_at if since is None else since(job)
+        wait = now - start if now > start else 0
+        if job.attempt or job.failures or job.lifetime is not None or since is not None:
+            lifetime = lifetime_of(job)
+            lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
+            lifetime.leases += 1
+            lifetime.wait += wait
+            lifetime.lease_wait = wait
+            lifetime.renewals = 0
+        job.attempt += 1
+        job.leased_at = now
+        if until is None:
+            until = FOREVER if actor in self._bound else add_time(now, job.lease_duration)
+        job.deadline = until
+        job.holder = holder
+        job.holder_protocol = actor
+        queue.last_requested_at = now
+        if core.caller.own_clock:
+            details_of(job).lease_offset = core.caller.clock_offset
+        is_uncommitted = core.durable and self._is_uncommitted(job.seq)
+        self._transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
+        return is_uncommitted
+
+    def _is_uncommitted(self, seq: int) -> bool:
+        """Whether a change of that job is not committed."""
+        committing = self._core.committing
+        return self._core.change_set.touches(seq) or (
+            committing is not None and committing.touches(seq)
+        )

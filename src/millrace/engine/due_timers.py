@@ -1,0 +1,132 @@
+"""The work of due timers: of jobs, of waiters, of alarms and of the engine's components."""
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Final
+
+from .cascades import CASCADE_TIMER
+from .details import Number
+from .errors import WrongState
+from .job import NO_PROTOCOL, Job
+from .job_timers import LIFETIME_TIMER
+from .leases import LEASES_TIMER
+from .limits import LIMITS_TIMER
+from .recurring import RECURRING_TIMER
+from .restoration import DISCARD_TIMER
+from .retention import TRIM_TIMER
+from .states import GONE, LEASED, READY, SCHEDULED
+from .timers import UNAVAILABLE_RETRY
+from .transactions import TRANSACTION_TIMER
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: Timers of the engine's components; other keys that are not numbers are alarms.
+_OWN_TIMERS: Final = frozenset(
+    {
+        TRIM_TIMER,
+        LIMITS_TIMER,
+        RECURRING_TIMER,
+        CASCADE_TIMER,
+        TRANSACTION_TIMER,
+        DISCARD_TIMER,
+        LEASES_TIMER,
+    }
+)
+
+
+class DueTimers:
+    """Handles the timers that are due."""
+
+    __slots__ = ("_core", "_timers", "_waiters")
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+        self._timers, self._waiters = core.timers, core.waiters
+
+    def tick(self, now: int, limit: int) -> None:
+        """Handle due timers, at most `limit` of them."""
+        core, timers = self._core, self._timers
+        self._waiters.tick()
+        long_work: list[Callable[[int], None]] = []
+        for key in timers.due(now, limit):
+            if not isinstance(key, int):
+                if key not in _OWN_TIMERS:
+                    core.alarms.append(key)
+                elif core.unavailable:
+                    timers.set(key, now + UNAVAILABLE_RETRY)
+                elif key == LIMITS_TIMER:
+                    core.limits.tick(now)
+                elif key == RECURRING_TIMER:
+                    core.recurring.tick(now)
+                else:
+                    long_work.append(self._long_work(key))
+            elif key < 0:
+                self._waiters.time_out(key, now)
+            elif core.unavailable:
+                timers.set(key, now + UNAVAILABLE_RETRY)
+            elif key < LIFETIME_TIMER:
+                self._job_due(core.jobs[key], now)
+            elif key - LIFETIME_TIMER in core.jobs:
+                core.removal.end_of_life(core.jobs[key - LIFETIME_TIMER], now)
+        for step in long_work:  # one step per tick: each sets its timer again
+            step(now)
+
+    def _long_work(self, key: Hashable) -> Callable[[int], None]:
+        core = self._core
+        if key == CASCADE_TIMER:
+            return core.cascades.tick
+        if key == LEASES_TIMER:
+            return core.leases.tick
+        if key == DISCARD_TIMER:
+            return core.restoration.free_discarded
+        return core.transactions.tick if key == TRANSACTION_TIMER else core.attempts.trim_dead
+
+    def clock_moved(self, by: int) -> None:
+        """Adjust the timers if the clock was set after the last tick."""
+        self._timers.move(self._is_duration, by)
+        self._core.recurring.clock_set()
+
+    def _is_duration(self, key: Hashable) -> bool:
+        """Whether a timer ends a duration; the others are points in time."""
+        if isinstance(key, int):
+            return self._waiters.waited_at_last_tick(key)
+        return key not in _OWN_TIMERS or key == TRIM_TIMER
+
+    def _job_due(self, job: Job, now: int) -> None:
+        core = self._core
+        queue, counts = core.queues[job.queue], core.timer_counts
+        if job.state == SCHEDULED:
+            if job.failures:
+                counts.retried += 1
+            else:
+                counts.started += 1
+            core.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
+        elif job.state == LEASED:
+            if core.restoration.was_interrupted(job):
+                core.restoration.return_lease(job, now)
+                return
+            counts.expired += 1
+            group, message = core.rules.policies[job.origin].expired
+            core.attempts.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
+            return
+        else:
+            counts.purged += 1
+            core.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
+        core.caller.must_wait = True
+
+    # Scheduled jobs by the clocks of clients
+
+    def promote(self, job: Job, now: int) -> None:
+        """Make a scheduled job ready when it is due by the clock of the client."""
+        if job.state != SCHEDULED:
+            raise WrongState
+        self._core.deadlines.remove(job)
+        self._job_due(job, now)
+
+    def promote_due(self, queue: str, now: int, limit: Number) -> None:
+        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
+        client, and all jobs that a client has found due before.
+        """
+        if not self._core.unavailable:
+            for job in self._core.deadlines.take_due(queue, now, limit):
+                self.promote(job, now)

@@ -1,0 +1,118 @@
+"""Changes of jobs and queues that are not transitions: they have no event, and the reply waits for
+them.
+"""
+
+from collections.abc import Iterable
+from sys import intern
+from typing import TYPE_CHECKING
+
+from .details import Number
+from .errors import WrongState
+from .job import Job
+from .limits import parked_of
+from .states import BLOCKED, READY
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class Edits:
+    """Changes fields of jobs and queues, and records changes without an event."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+
+    # Records of changes
+
+    def record(self) -> None:
+        """Record that the change set has a change without an event. The reply waits for it."""
+        self._core.change_set.edits += 1
+        self._core.caller.must_wait = True
+
+    def record_job(self, job: Job) -> None:
+        """Record a change of a job that is not a transition. The reply waits for it."""
+        self._core.change_set.record(job)
+        self.record()
+
+    # Fields
+
+    def update(self, job: Job, kind: str | None, payload: bytes | None, retries: int) -> None:
+        """Change pushed fields of a job."""
+        if kind is not None:
+            job.kind = intern(kind)
+        if payload is not None:
+            job.inline_payload, job.stored_size = payload, 0
+        if retries >= 0:
+            job.retries = retries
+        change_set = self._core.change_set
+        if job.seq not in change_set.new:
+            change_set.rewritten[job.seq] = job
+        self.record()
+
+    def set_rank(self, job: Job, rank: Number, place: int) -> None:
+        """Change the order of a job."""
+        queue = self._core.queues[job.queue]
+        queue.version += 1
+        ready = queue.ready if job.state == READY else None
+        parked = parked_of(job)
+        if parked is not None:
+            ready, parked.rank = None, rank
+        if ready is not None:
+            ready.remove(job)
+        job.rank, job.position = rank, place
+        if ready is not None:
+            ready.add(job)
+        self.record_job(job)
+
+    def pause_queue(self, name: str, *, paused: bool, now: int) -> None:
+        """Pause or resume a queue. This does not create an unknown queue."""
+        core = self._core
+        queue = core.queues.get(name)
+        if queue is None or not queue.registered or queue.paused == paused:
+            return
+        queue.paused = paused
+        core.change_set.queues[name] = paused
+        self.record()
+        if not paused:
+            core.assignments.serve(queue, now)
+
+    # Blocked jobs
+
+    def block(self, job: Job, blockers: list[int]) -> None:
+        """Add blockers to a blocked job."""
+        if job.state != BLOCKED:
+            raise WrongState
+        self._core.dependencies.block(job, blockers)
+        self.record_job(job)
+
+    def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
+        """Remove blockers from a blocked job."""
+        if job.state != BLOCKED or job.extra is None:
+            raise WrongState
+        core = self._core
+        for seq in blockers:
+            if seq in job.extra.blockers:
+                job.extra.blockers.remove(seq)
+                core.dependencies.unlink(seq, job.seq)
+        self.record_job(job)
+        if not job.extra.blockers and not job.extra.load:
+            core.transitions.start_unblocked(job, now)
+
+    def release_from_load(self, job: Job, now: int) -> None:
+        """Release a job from its bulk load. It becomes ready or scheduled, or stays blocked."""
+        if job.state != BLOCKED:
+            raise WrongState
+        self.leave_load(job)
+        if job.extra is None or not job.extra.blockers:
+            self._core.transitions.start_unblocked(job, now)
+        self.record_job(job)
+
+    def leave_load(self, job: Job) -> None:
+        """Remove a blocked job from its bulk load, if it has one."""
+        if job.extra is not None and job.extra.load:
+            self._core.states.unstage(job)
+            job.extra.load = ""
+            if job.extra.is_empty:
+                job.extra = None
