@@ -129,7 +129,7 @@ def test_no_queue_name_collides_with_the_sum_of_other_queues(name):
 def test_a_limited_number_of_queues_is_requested():
     room = scripted_app(metrics=numbers())
     get(room, "/metrics")
-    assert room.control.asked == [("metrics", PageRequest(most=MAX_METRIC_QUEUES))]
+    assert room.control.asked == [("metrics", PageRequest(limit=MAX_METRIC_QUEUES))]
 
 
 def test_openmetrics_on_request():

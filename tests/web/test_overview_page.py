@@ -74,7 +74,7 @@ def test_every_page_has_placeholders_for_the_counts(path):
 
 
 def test_problems_are_shown():
-    html = text(world(overview=an_overview(halted="the disk is full", paused=0)))
+    html = text(world(overview=an_overview(halted="the disk is full", paused_queues=0)))
     assert re.search(r'id="halted" role="alert">.*the disk is full', html)
     assert 'id="paused" hidden' in html
     assert 'id="halted" role="alert" hidden' in text(world())

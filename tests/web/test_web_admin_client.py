@@ -21,14 +21,14 @@ from millrace.web.long_actions import BulkActions
 
 Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
 OVER = msgspec.json.encode(BulkProgress(3, []))
-GOES_ON = msgspec.json.encode(BulkProgress(1, [], over=False))
+GOES_ON = msgspec.json.encode(BulkProgress(1, [], finished=False))
 
 
 def wrapped(answer: bytes) -> bytes:
     """The reply in the format of a server; values that are no objects stay unchanged."""
     if answer == b"?" or answer.startswith(b'{"error"'):
         return answer
-    member = b"progress" if b'"over":false' in answer else b"result"
+    member = b"progress" if b'"finished":false' in answer else b"result"
     return b'{"%b":%b}' % (member, answer)
 
 
@@ -46,7 +46,7 @@ class Server:
         self.callers.add(writer)
         with contextlib.suppress(ConnectionError):
             await reader.readline()
-            writer.write(b'{"result":{"version":2,"server":"0"}}\n')
+            writer.write(b'{"result":{"version":3,"server":"0"}}\n')
             while line := await reader.readline():
                 async for answer in self._answering(msgspec.json.decode(line)):
                     writer.write(wrapped(answer) + b"\n")

@@ -65,9 +65,9 @@ class QueueDepths:
             self.oldest[told_as] = min(at, self.oldest.get(told_as, at))
 
 
-def get_metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics | None]:
+def get_metrics(hub: AdminService, request: PageRequest, now: int) -> Iterator[Metrics | None]:
     engine = hub.engine
-    depths = QueueDepths(max(0, min(asked.most, MAX_METRIC_QUEUES)))
+    depths = QueueDepths(max(0, min(request.limit, MAX_METRIC_QUEUES)))
     yield from depths.look(engine)
     protocols: list[PortStatus] = []
     for each in hub.hubs:

@@ -35,7 +35,7 @@ KeyOf = Callable[[Job], Key]
 
 class Scan(Protocol):
     #: Approximate number of jobs in the scan.
-    of: int
+    total: int
 
     def go(self, after: Key | None) -> Iterator[Position]:
         """Scan from the start, or resume after a key."""
@@ -63,7 +63,7 @@ class IndexScan:
 
     def __init__(self, *indexes: Collection[int]) -> None:
         self._indexes = indexes
-        self.of = sum(map(len, indexes))
+        self.total = sum(map(len, indexes))
 
     def go(self, after: Key | None) -> Iterator[Position]:
         seqs = index_numbers(self._indexes)
@@ -103,7 +103,7 @@ class IdScan:
         self._engine = engine
         self._jid = jid
         self._number = seq_from_id(jid) if ids_only else parse_number(jid)
-        self.of = engine.count_of(jid) or int(self._number in engine.jobs)
+        self.total = engine.count_of(jid) or int(self._number in engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         below, begins = _below(after, 1 << 64), after is None
@@ -124,7 +124,7 @@ class FailureScan:
         self._failing = engine.failure_groups
         self._shape = shape
         group = engine.failure_groups.get(shape)
-        self.of = 0 if group is None else len(group.jobs)
+        self.total = 0 if group is None else len(group.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         yield from self._failing.complete()
@@ -141,7 +141,7 @@ class SequenceScan:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._below = engine.next_seq
-        self.of = len(engine.jobs)
+        self.total = len(engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         below = _below(after, self._below)
@@ -167,7 +167,7 @@ class SortedScan:
         self._jobs = engine.jobs
         self._key = key
         self.seqs = list(seqs)
-        self.of = len(self.seqs)
+        self.total = len(self.seqs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         seqs, key = self.seqs, self._key
@@ -238,7 +238,7 @@ class HeadScan:
         self._key = key
         #: Key of the last job in this scan, once known.
         self.bound: Key | None = None
-        self.of = 0
+        self.total = 0
 
     def go(self, after: Key | None) -> Iterator[Position]:
         self.bound = after
@@ -258,7 +258,7 @@ class TailScan:
         self._jobs = engine.jobs
         self._walk = walk
         self._beginning = beginning
-        self.of = walk.of
+        self.total = walk.total
 
     def go(self, after: Key | None) -> Iterator[Position]:
         jobs, is_behind = self._jobs, self._beginning.is_behind

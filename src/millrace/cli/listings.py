@@ -62,7 +62,7 @@ def queues_command(
     from millrace.cli.remote import Query  # noqa: PLC0415
     from millrace.records import ListQueues, QueuePage  # noqa: PLC0415
 
-    operation = {"queues": ListQueues(text, most=limit)}
+    operation = {"queues": ListQueues(text, limit=limit)}
     query = Query(QueuePage, operation, "/queues", {"text": text, "limit": limit})
     states = ("ready", "scheduled", "blocked", "leased", "done", "dead")
     columns = {"queue": "name", **{state: _count(state) for state in states}, "paused": "paused"}
@@ -204,7 +204,7 @@ def workers_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> None
     from millrace.cli.remote import Query  # noqa: PLC0415
     from millrace.records import ListWorkers, WorkerPage  # noqa: PLC0415
 
-    operation = {"workers": ListWorkers(most=limit)}
+    operation = {"workers": ListWorkers(limit=limit)}
     page = remote.read(Query(WorkerPage, operation, "/workers", {"limit": limit}))
     columns = {
         "protocol": "protocol",
@@ -229,7 +229,7 @@ def limits_command(remote: "Remote", *, json: bool) -> None:
     from millrace.cli.remote import Query  # noqa: PLC0415
     from millrace.records import LimitPage  # noqa: PLC0415
 
-    page = remote.read(Query(LimitPage, {"throttles": True}, "/throttles"))
+    page = remote.read(Query(LimitPage, {"limits": True}, "/throttles"))
     columns = {
         "limit": _limit_name,
         "maximum": "maximum",
@@ -258,7 +258,7 @@ def recurring_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> No
     from millrace.cli.remote import Query  # noqa: PLC0415
     from millrace.records import PageRequest, RecurringPage  # noqa: PLC0415
 
-    operation = {"recurring": PageRequest(most=limit)}
+    operation = {"recurring": PageRequest(limit=limit)}
     page = remote.read(Query(RecurringPage, operation, "/recurring", {"limit": limit}))
     columns = {
         "id": "id",

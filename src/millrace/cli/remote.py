@@ -153,8 +153,8 @@ class SocketRemote:
     def act(self, action: str, numbers: Sequence[int], arguments: dict[str, Any]) -> Changed:
         request = ActionRequest(action, seqs=list(numbers), by=user_name(), **arguments)
         acted = self._ask(BulkProgress, {"act": request})
-        reasons = [(each.job, each.reason) for each in acted.refused]
-        return Changed(acted.done, acted.refused_count, reasons)
+        reasons = [(each.job, each.reason) for each in acted.skipped]
+        return Changed(acted.done, acted.skipped_count, reasons)
 
     def act_on_queue(self, name: str, action: str, arguments: dict[str, float | None]) -> int:
         seconds, limit = arguments.get("keep_results"), arguments.get("limit")
@@ -298,6 +298,6 @@ def _new_job(job: dict[str, Any]) -> PushJob:
         round((time.time() + delay) * micros) if delay else 0,
         job.get("retries", 25),
         tags=job.get("tags", []),
-        blockers=job.get("waits_for", []),
+        waits_for=job.get("waits_for", []),
         retention=round(job["keep_result"] * micros) if "keep_result" in job else -1,
     )

@@ -132,18 +132,18 @@ class TopView:
 
         read = self._remote.read
         self.overview = read(Query(Overview, {"overview": True}, "/overview"))
-        query = {"queues": ListQueues(most=MAX_QUEUES)}
+        query = {"queues": ListQueues(limit=MAX_QUEUES)}
         self.queues = read(Query(QueuePage, query, "/queues", {"limit": MAX_QUEUES}))["queues"]
         failures = Query(
             FailurePage,
-            {"failures": PageRequest(most=MAX_FAILURES)},
+            {"failures": PageRequest(limit=MAX_FAILURES)},
             "/failures",
             {"limit": MAX_FAILURES},
         )
         self.failures = read(failures)["failures"]
         workers = Query(
             WorkerPage,
-            {"workers": ListWorkers(most=MAX_WORKERS)},
+            {"workers": ListWorkers(limit=MAX_WORKERS)},
             "/workers",
             {"limit": MAX_WORKERS},
         )

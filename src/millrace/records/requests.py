@@ -77,8 +77,8 @@ TimeArgument = Annotated[int, Meta(ge=0, lt=(1 << 63) - 1)]
 _TERMS: Final = Doc("Text", "Terms that occur in the payload, the ID, the kind or the error.")
 
 
-#: Version of the admin socket's protocol; version 1 had no hello.
-PROTOCOL_VERSION: Final = 2
+#: Version of the admin socket's protocol. Version 1 had no hello; version 3 renamed members.
+PROTOCOL_VERSION: Final = 3
 
 
 class Hello(AdminRequest):
@@ -102,18 +102,18 @@ class HelloReply(msgspec.Struct):
 
 
 class PageRequest(AdminRequest):
-    """Items by name, behind `after`."""
+    """Items by name; `cursor` is `next` of the previous page."""
 
-    after: str = ""
-    most: int = 100
+    cursor: str = ""
+    limit: int = 100
 
 
 class ListQueues(AdminRequest):
     """Queues by name. `text` is a part of the name."""
 
     text: str = ""
-    after: str = ""
-    most: int = 100
+    cursor: str = ""
+    limit: int = 100
     paused: bool = False
 
 
@@ -155,15 +155,13 @@ class JobFilter(AdminRequest):
     )
     error: Annotated[Text | None, Doc("Error text", "Text in the error group or message.")] = None
     tracked: Annotated[bool | None, Doc("Tracked", "Whether the job is tracked.")] = None
-    words: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = []
+    terms: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = msgspec.field(
+        default_factory=list, name="text"
+    )
 
 
 class FilterBody(JobFilter):
     """Jobs that match every given condition."""
-
-    words: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = msgspec.field(
-        default_factory=list, name="text"
-    )
 
 
 class SearchJobs(AdminRequest):
@@ -176,9 +174,9 @@ class SearchJobs(AdminRequest):
     query: JobFilter
     order: Order = "newest"
     cursor: str = ""
-    most: int = 50
+    limit: int = 50
     #: Maximum number of jobs to examine before the reply.
-    look: int = 20_000
+    max_examined: int = 20_000
 
 
 class GetJob(AdminRequest):
@@ -186,24 +184,24 @@ class GetJob(AdminRequest):
 
     id: str
     seq: int = 0
-    #: Offset of the payload's excerpt.
-    start: int = 0
+    #: Start of the payload's excerpt.
+    offset: int = 0
 
 
 class ListWorkers(AdminRequest):
-    """Workers behind `after`, or the one with this protocol and ID."""
+    """A page of workers, or the one with this protocol and ID."""
 
-    after: str = ""
-    most: int = 100
+    cursor: str = ""
+    limit: int = 100
     protocol: str = ""
     wid: str = ""
 
 
 class ListAudit(AdminRequest):
-    """Audit entries before a number, newest first; 0 starts at the newest."""
+    """Audit entries, newest first; `cursor` 0 starts at the newest."""
 
-    before: int = 0
-    most: int = 100
+    cursor: int = 0
+    limit: int = 100
 
 
 # Changes. `by` is the user, for the audit log.
@@ -306,7 +304,7 @@ class PushJob(AdminRequest):
     lease_for: Annotated[int, Meta(ge=MIN_LEASE, le=MAX_LEASE)] = 1800 * SECOND
     tags: Tags = []
     #: IDs of jobs that must be done first.
-    blockers: Annotated[list[str], Meta(max_length=MAX_NAMED_JOBS)] = []
+    waits_for: Annotated[list[str], Meta(max_length=MAX_NAMED_JOBS)] = []
     #: Retention time of the completed job; -1: the setting of its queue.
     retention: Annotated[int, Meta(ge=-1, le=MAX_RETENTION)] = -1
 
@@ -323,11 +321,11 @@ class PushJobs(AdminRequest):
 
 
 class LeaseJobs(AdminRequest):
-    """Lease up to `most` jobs of these queues in their order; wait up to `wait` for the first."""
+    """Lease up to `limit` jobs of these queues in their order; wait up to `wait` for the first."""
 
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=MAX_LEASED_QUEUES)]
     worker: TagName
-    most: Annotated[int, Meta(ge=1, le=MAX_LEASED)] = 1
+    limit: Annotated[int, Meta(ge=1, le=MAX_LEASED)] = 1
     wait: int = 0
     #: 0: the duration of the job.
     lease_for: LeaseDuration = 0
@@ -343,7 +341,7 @@ class EndLease(AdminRequest):
     message: str = ""
     backtrace: list[str] = []
     #: Time of the next attempt; 0: according to the policy.
-    again_at: TimeArgument = 0
+    retry_at: TimeArgument = 0
     lease_for: LeaseDuration = 0
     by: str = ""
 
@@ -367,7 +365,7 @@ class SocketRequest(msgspec.Struct, forbid_unknown_fields=True):
     recurring: PageRequest | None = None
     tracked: PageRequest | None = None
     tags: PageRequest | None = None
-    throttles: bool = False
+    limits: bool = False
     server: bool = False
     audit: ListAudit | None = None
     metrics: PageRequest | None = None

@@ -179,7 +179,7 @@ async def whole(context: RequestContext, detail: JobDetail) -> bytes:
     """
     found, job = bytearray(detail.payload), detail.job
     while len(found) < job.size:
-        asked = GetJob(job.jid, job.seq, start=len(found))
+        asked = GetJob(job.jid, job.seq, offset=len(found))
         piece = await context.ask(JobDetail, job=asked)
         if not piece.payload or piece.job.size != job.size:
             raise HttpError(409, "The payload changed. Try again.")

@@ -67,13 +67,14 @@ def query(
     operation: str,
     parameters: type[msgspec.Struct] = NoMembers,
     request: Callable[[Any], Any] = lambda _: True,
+    name: str = "",
 ) -> Handler:
     """The handler of a route that asks the server one question."""
 
     async def handler(context: RequestContext, asked: Any) -> Any:
         return await context.ask(answer, **{operation: request(asked)})
 
-    handler.__name__ = operation
+    handler.__name__ = name or operation
     handler.__annotations__ |= {"asked": parameters, "return": answer}
     return handler
 
@@ -83,7 +84,7 @@ def _page(asked: Any) -> PageRequest:
 
 
 def _largest(asked: Any) -> PageRequest:
-    return PageRequest(most=asked.limit)
+    return PageRequest(limit=asked.limit)
 
 
 overview = query(Overview, "overview")
@@ -100,7 +101,7 @@ workers = query(
 recurring = query(RecurringPage, "recurring", PageParameters, _page)
 tracked = query(TrackedPage, "tracked", PageParameters, _page)
 tags = query(TagPage, "tags", TagParameters, _largest)
-throttles = query(LimitPage, "throttles")
+throttles = query(LimitPage, "limits", name="throttles")
 audit = query(
     AuditPage, "audit", AuditParameters, lambda asked: ListAudit(asked.cursor, asked.limit)
 )
@@ -125,14 +126,14 @@ async def queue(context: RequestContext, asked: QueueParameters) -> QueueDetail:
 async def failure(context: RequestContext, asked: FailureJobParameters) -> JobPage:
     query = JobFilter(fingerprint=context.path("fingerprint"), failing=True)
     found = await search(context, query, "newest", asked.limit, asked.cursor)
-    if not (found.jobs or found.cursor or asked.cursor):
+    if not (found.jobs or found.next or asked.cursor):
         raise HttpError(404, "No job fails with this error. It may have been retried or deleted.")
     return found
 
 
 async def worker(context: RequestContext) -> WorkerRecord:
     protocol, wid = context.path("protocol"), context.path("wid")
-    request = ListWorkers(most=1, protocol=protocol, wid=wid)
+    request = ListWorkers(limit=1, protocol=protocol, wid=wid)
     found = await context.ask(WorkerPage, workers=request)
     if not found.workers:
         raise HttpError(404, f'Worker "{wid}" not found. It has ended, or holds no job.')

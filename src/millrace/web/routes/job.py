@@ -43,7 +43,7 @@ async def job(context: RequestContext) -> Response:
     known = await history.read(
         context.settings, detail.job.seq, detail.job.jid, detail, thorough=thorough
     )
-    queues = await context.ask(QueuePage, queues=ListQueues(most=_MAX_QUEUES))
+    queues = await context.ask(QueuePage, queues=ListQueues(limit=_MAX_QUEUES))
     return page(
         context,
         "job.html",
@@ -53,7 +53,7 @@ async def job(context: RequestContext) -> Response:
         actions=_actions(detail.job),
         payload=show(detail.payload, detail.job.size),
         result=None if detail.result is None else show(detail.result, detail.result_size),
-        own=_own(detail.own),
+        own=_own(detail.protocol_data),
         queues=[each.name for each in queues.queues],
         **_happened(known, thorough=thorough),
     )
@@ -69,7 +69,7 @@ async def _gone(context: RequestContext, name: str, seq: int) -> Response:
     if not known.events:
         more = (
             ""
-            if known.whole
+            if known.complete
             else " Only part of the journal was searched: add ?journal=all to search all of it."
         )
         raise HttpError(404, f"Job not found. The journal has no events for it either.{more}")

@@ -87,7 +87,7 @@ _ACTIONS: Final = {"retry": "retry", "add_to_queue": "retry", "delete": "delete"
 
 def _show(one: JobSet) -> Endpoint:
     async def show(context: RequestContext) -> Response:
-        search = SearchJobs(parse(one.q), order=one.order, most=PAGE_SIZE)  # type: ignore[arg-type]
+        search = SearchJobs(parse(one.q), order=one.order, limit=PAGE_SIZE)  # type: ignore[arg-type]
         found, cursor = await first_page(context, search)
         response = page(
             context,

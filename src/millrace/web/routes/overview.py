@@ -25,9 +25,9 @@ async def overview(context: RequestContext) -> Response:
     days = _days(context.query("days", "30"))
     found, failures, tracked, workers = await asyncio.gather(
         context.ask(Overview, overview=True),
-        context.ask(FailurePage, failures=PageRequest(most=MAX_GROUPS)),
-        context.ask(TrackedPage, tracked=PageRequest(most=MAX_TRACKED)),
-        context.ask(WorkerPage, workers=PageRequest(most=MAX_WORKERS)),
+        context.ask(FailurePage, failures=PageRequest(limit=MAX_GROUPS)),
+        context.ask(TrackedPage, tracked=PageRequest(limit=MAX_TRACKED)),
+        context.ask(WorkerPage, workers=PageRequest(limit=MAX_WORKERS)),
     )
     states = Counter(row.job.state if row.job else "gone" for row in tracked.tracked)
     return page(

@@ -108,7 +108,7 @@ async def queues(context: RequestContext) -> Response:
         found=found,
         asked=asked,
         first=_listed(asked, ""),
-        more=_listed(asked, found.more),
+        more=_listed(asked, found.next),
         unasked=_now() - NO_WORKER_AFTER,
     )
 
@@ -149,9 +149,9 @@ async def _jobs(context: RequestContext, name: str, tab: Tab) -> dict[str, Any]:
     until = time.monotonic() + SEARCH_TIMEOUT
     search = SearchJobs(query, tab.order, "", JOB_PAGE_SIZE)
     found, cursor = await first_page(context, search)
-    while found.cursor and len(found.jobs) < JOB_PAGE_SIZE and time.monotonic() < until:
+    while found.next and len(found.jobs) < JOB_PAGE_SIZE and time.monotonic() < until:
         wanted = JOB_PAGE_SIZE - len(found.jobs)
-        more = await context.ask(JobPage, search=SearchJobs(query, tab.order, found.cursor, wanted))
+        more = await context.ask(JobPage, search=SearchJobs(query, tab.order, found.next, wanted))
         more.jobs[:0] = found.jobs
         found = more
     return {
@@ -169,7 +169,7 @@ async def _recurring(context: RequestContext, name: str) -> list[RecurringRecord
     while looked < MAX_RECURRING:
         rows = await context.ask(RecurringPage, recurring=PageRequest(after, 500))
         found += [row for row in rows.recurring if row.queue == name]
-        looked, after = looked + len(rows.recurring), rows.more
+        looked, after = looked + len(rows.recurring), rows.next
         if not after:
             break
     return found

@@ -21,7 +21,7 @@
     retrying: (o) => number(o.retrying), scheduled: (o) => number(o.counts[0] - o.retrying),
     blocked: (o) => number(o.counts[1]), dead: (o) => number(o.counts[5]), done: (o) => number(o.counts[4]),
     connections: (o) => number(o.protocols.reduce((sum, each) => sum + (each.name === "control" ? 0 : each.connections), 0)),
-    halted: (o) => o.halted, paused: (o) => number(o.paused),
+    halted: (o) => o.halted, paused: (o) => number(o.paused_queues),
   };
 
   // Charts
@@ -87,7 +87,7 @@
       if (element.textContent !== text) element.textContent = text;
     }
     document.getElementById("halted").hidden = !overview.halted;
-    document.getElementById("paused").hidden = !overview.paused;
+    document.getElementById("paused").hidden = !overview.paused_queues;
     showOldest(overview);
     drawLive(overview.samples);
   });
