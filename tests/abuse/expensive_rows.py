@@ -457,7 +457,7 @@ forms(
         for order in _ORDERS
     ],
     queues=[
-        lambda _: control(queues={"limit": 1000}),
+        lambda _: control(queues={"limit": 500}),
         lambda _: control(queues={"text": "nothing"}),
         lambda _: control(queues={"paused": True}),
     ],
@@ -467,7 +467,7 @@ forms(
         lambda _: control(job={"id": "masenko-root"}),
     ],
     why=[lambda _: control(why="job-1"), lambda _: control(why="qless-root-1")],
-    failures=lambda _: control(failures={"limit": 1000}),
+    failures=lambda _: control(failures={"limit": 500}),
     workers=lambda _: control(workers={"limit": 1000}),
     tracked=lambda _: control(tracked={"limit": 1000}),
     tags=lambda _: control(tags={"limit": 1000}),

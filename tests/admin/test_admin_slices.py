@@ -12,7 +12,7 @@ from millrace.admin.service import AdminService, Operation
 from millrace.engine.engine import Engine
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.spec import protocol_rules
-from millrace.records import JobFilter, ListWorkers, PageRequest, SearchJobs
+from millrace.records import JobFilter, ListTags, ListWorkers, SearchJobs
 from scene import SECOND, START, unit
 
 FEW, MANY = 5_000, 150_000
@@ -68,7 +68,7 @@ def _steps(hub: AdminService, operation: Operation, admin_request: Any) -> list[
         ("search", SearchJobs(JobFilter(state="dead"), "ended")),
         ("search", SearchJobs(JobFilter(state="dead", error="x"), "ended", max_examined=1_000_000)),
         ("workers", ListWorkers()),
-        ("tags", PageRequest()),
+        ("tags", ListTags()),
     ],
 )
 def test_a_step_is_short(

@@ -85,7 +85,7 @@ class TestAll:
     def test_part_of_the_name_and_the_next_page(self):
         told = world(queues=QueuePage([queue_row()], 120, 'm"x&'))
         found = text(told, "/queues?text=a%26b&after=c")
-        assert told.heard == [("queues", ListQueues("a&b", "c", 50))]
+        assert told.heard == [("queues", ListQueues("a&b", limit=50, cursor="c"))]
         assert 'href="/queues?text=a%26b&amp;after=m%22x%26"' in found
         assert "First page" in found
 
@@ -94,7 +94,7 @@ class TestAll:
             queues=QueuePage([queue_row(paused=True)], 60, "x"), act_on_queue=BulkProgress(1, [])
         )
         found = text(told, "/queues?paused=yes")
-        assert told.heard == [("queues", ListQueues("", "", 50, paused=True))]
+        assert told.heard == [("queues", ListQueues(paused=True, limit=50))]
         assert "60 paused queues" in found
         assert 'href="/queues?paused=yes&amp;after=x"' in found
         answer = go(told, "/queues/mail", [("action", "resume"), ("paused", "yes")])

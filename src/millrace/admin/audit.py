@@ -147,12 +147,9 @@ def truncate(text: str, most: int) -> str:
 
 # Operations
 
-#: Maximum entries per page.
-MAX_AUDIT_PAGE: Final = 500
-
 
 def list_audit(hub: "AdminService", request: ListAudit, now: int) -> AuditPage:
-    found = hub.audit.before(request.cursor, max(1, min(request.limit, MAX_AUDIT_PAGE)))
+    found = hub.audit.before(request.cursor, request.limit)
     more = found[-1].number if found and hub.audit.has_before(found[-1].number) else 0
     return AuditPage(found, more)
 

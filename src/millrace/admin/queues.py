@@ -30,7 +30,6 @@ from .actions import remove
 from .bulk import ACTION_SLICE_SIZE, PROGRESS_INTERVAL, check_not_reverted
 from .errors import AdminError, TargetNotFound, require_writable
 from .jobs import MAX_PAGE_TEXT
-from .samples import MAX_SAMPLED_QUEUES
 from .service import AdminService
 
 #: Queues or other objects examined per slice.
@@ -43,24 +42,24 @@ MAX_STALLED_COUNTED: Final = 300
 
 def list_queues(hub: AdminService, request: ListQueues, now: int) -> Iterator[QueuePage | None]:
     engine = hub.engine
-    most, text = max(1, min(request.limit, MAX_SAMPLED_QUEUES)), request.text.casefold()
+    limit, text = request.limit, request.text.casefold()
     names, found, count = list(engine.queues), list[str](), 0
     for first in range(0, len(names), QUEUE_SLICE_SIZE):
         known = _known(engine, names[first : first + QUEUE_SLICE_SIZE], paused=request.paused)
         some = [name for name in known if text in name.casefold()] if text else known
         count += len(some)
         behind = [name for name in some if name > request.cursor] if request.cursor else some
-        found = nsmallest(most + 1, found + behind)
+        found = nsmallest(limit + 1, found + behind)
         yield None
     rows: list[QueueRecord] = []
-    most = _fitting(found[:most])
-    for name in found[:most]:
+    limit = _fitting(found[:limit])
+    for name in found[:limit]:
         queue = engine.queues.get(name)
         if queue is not None:
             rows.append(queue_record(hub, queue, now))
         if len(rows) % RECORD_SLICE_SIZE == 0:
             yield None
-    yield QueuePage(rows, count, found[most - 1] if len(found) > most else "")
+    yield QueuePage(rows, count, found[limit - 1] if len(found) > limit else "")
 
 
 def get_queue(hub: AdminService, request: GetQueue, now: int) -> Iterator[QueueDetail | None]:

@@ -1,4 +1,4 @@
-"""`recurring`, `tracked`, `tags` and `throttles`: recurring jobs, tracked ids, tags and limits."""
+"""`recurring`, `tracked`, `tags` and `limits`: recurring jobs, tracked ids, tags and limits."""
 
 from collections.abc import Generator, Iterator
 from math import isfinite
@@ -10,9 +10,11 @@ from millrace.engine.recurring import RecurringJob
 from millrace.records import (
     MAX_OPTION_NAME,
     MAX_OPTION_VALUE,
+    MAX_PAGE_SIZE,
     RECURRING_ACTIONS,
     LimitPage,
     LimitRecord,
+    ListTags,
     Ok,
     PageRequest,
     RecurringAction,
@@ -29,7 +31,7 @@ from .bulk import check_argument
 from .errors import AdminError, TargetNotFound, require_writable
 from .jobs import MAX_LISTED_TAGS, MAX_PAGE_TEXT, list_record, shorten, text_size
 from .query_language import quoted
-from .scans import MAX_PAGE_SIZE, page_of
+from .scans import page_of
 from .service import AdminService
 
 #: Jobs or tags counted per slice.
@@ -101,10 +103,7 @@ def list_tracked(hub: AdminService, request: PageRequest, _: int) -> Iterator[Tr
 # Tags
 
 
-def list_tags(hub: AdminService, request: PageRequest, _: int) -> Iterator[TagPage | None]:
-    """List the most used tags. The argument `after` has no effect."""
-    if not 0 < request.limit <= MAX_PAGE_SIZE:
-        raise AdminError(f"`most` must be between 1 and {MAX_PAGE_SIZE}.")
+def list_tags(hub: AdminService, request: ListTags, _: int) -> Iterator[TagPage | None]:
     counts = yield from _count_tags(hub.engine.annotations.tags)
     most: list[tuple[int, str]] = []
     names = list(counts)

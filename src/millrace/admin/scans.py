@@ -13,7 +13,6 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_from_id
 from millrace.engine.ready import ReadyQueue
 
-from .errors import AdminError
 from .service import parse_number
 
 #: Per slice: numbers sorted, jobs sorted by key, and numbers skipped without a job.
@@ -274,7 +273,6 @@ class TailScan:
                 yield None
 
 
-MAX_PAGE_SIZE: Final = 1000
 #: Names examined per slice.
 NAME_SLICE_SIZE: Final = 1000
 
@@ -282,11 +280,9 @@ N = TypeVar("N", str, tuple[str, str], tuple[int, str])
 
 
 def page_of(
-    names: list[N], after: N | None, most: int
+    names: list[N], after: N | None, limit: int
 ) -> Generator[None, None, tuple[list[N], bool]]:
-    """Return the first `most` names after `after`, and whether there are more. Runs in slices."""
-    if not 0 < most <= MAX_PAGE_SIZE:
-        raise AdminError(f"`most` must be between 1 and {MAX_PAGE_SIZE}.")
+    """Return the first `limit` names after `after`, and whether there are more. Runs in slices."""
     best: list[N] = []
     for first in range(0, len(names), NAME_SLICE_SIZE):
         if first:
@@ -294,8 +290,8 @@ def page_of(
         some = names[first : first + NAME_SLICE_SIZE]
         if after is not None:
             some = [name for name in some if name > after]
-        if len(best) > most:
+        if len(best) > limit:
             last = best[-1]
             some = [name for name in some if name < last]
-        best = sorted(best + some)[: most + 1]
-    return best[:most], len(best) > most
+        best = sorted(best + some)[: limit + 1]
+    return best[:limit], len(best) > limit

@@ -19,7 +19,7 @@ from millrace.engine.failure_groups import ErrorGroup
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
-from millrace.records import FailureGroup, FailurePage, JobFilter, JobPage, PageRequest, SearchJobs
+from millrace.records import FailureGroup, FailurePage, JobFilter, JobPage, ListFailures, SearchJobs
 
 from .errors import AdminError
 from .filters import CHUNK_SIZE, FilterMatcher
@@ -304,8 +304,6 @@ def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
     }.get(state, ())
 
 
-#: Maximum listed groups; the largest are listed.
-MAX_FAILURE_GROUPS: Final = 500
 #: Groups examined per slice.
 GROUP_SLICE_SIZE: Final = 1000
 #: Maximum listed queues per group, and the number of jobs sampled to find them.
@@ -313,15 +311,14 @@ MAX_GROUP_QUEUES: Final = 5
 GROUP_SAMPLE_SIZE: Final = 50
 
 
-def list_failures(hub: AdminService, request: PageRequest, _: int) -> Iterator[FailurePage | None]:
+def list_failures(hub: AdminService, request: ListFailures, _: int) -> Iterator[FailurePage | None]:
     failing = hub.engine.failure_groups
     yield from failing.complete()
-    most = max(1, min(request.limit, MAX_FAILURE_GROUPS))
     keys, found = list(failing), list[ErrorGroup]()
     for first in range(0, len(keys), GROUP_SLICE_SIZE):
         some = [failing.get(key) for key in keys[first : first + GROUP_SLICE_SIZE]]
         found += [group for group in some if group is not None]
-        found = nlargest(most, found, key=lambda group: len(group.jobs))
+        found = nlargest(request.limit, found, key=lambda group: len(group.jobs))
         yield None
     groups: list[FailureGroup] = []
     for group in found:

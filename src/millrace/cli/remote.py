@@ -25,17 +25,27 @@ from millrace.records import (
     ActionRequest,
     BulkProgress,
     ExplainedJobs,
+    FailurePage,
     JobExplanation,
     JobPage,
+    LimitPage,
+    ListFailures,
+    ListQueues,
+    Overview,
+    PageRequest,
     PushedJobs,
     PushJob,
     PushJobs,
     QueueAction,
+    QueuePage,
     ReasonRecord,
     Record,
+    RecurringPage,
     SearchJobs,
+    WorkerPage,
 )
 from millrace.records.forms import to_http
+from millrace.records.types import AdminRequest
 
 API: Final = "/api/v1"
 HTTP_TIMEOUT: Final = 30.0
@@ -110,6 +120,23 @@ def find_numbers(remote: Remote, text: str, progress: Progress) -> list[int]:
         cursor = page["next"] or ""
         if not cursor:
             return numbers
+
+
+#: Lists that take the same parameters in both forms, by their operation.
+_LISTS: Final[dict[str, tuple[type[Record], type[AdminRequest] | None, str]]] = {
+    "overview": (Overview, None, "/overview"),
+    "queues": (QueuePage, ListQueues, "/queues"),
+    "failures": (FailurePage, ListFailures, "/failures"),
+    "workers": (WorkerPage, PageRequest, "/workers"),
+    "recurring": (RecurringPage, PageRequest, "/recurring"),
+    "limits": (LimitPage, None, "/throttles"),
+}
+
+
+def listing(operation: str, **parameters: Any) -> Query:
+    record, request, path = _LISTS[operation]
+    arguments = True if request is None else request(**parameters)
+    return Query(record, {operation: arguments}, path, parameters)
 
 
 def search(text: str, limit: int, cursor: str = "", order: Any = "newest") -> Query:

@@ -74,6 +74,8 @@ When = Annotated[datetime, Meta(tz=True)]
 LeaseDuration = Annotated[int, Meta(ge=0, le=MAX_LEASE)]
 #: Microseconds since 1970, 0 for none.
 TimeArgument = Annotated[int, Meta(ge=0, lt=(1 << 63) - 1)]
+_LIMIT: Final = Doc("Limit", "Maximum number of items to return.")
+_CURSOR: Final = Doc("Cursor", "`next` of the previous page.")
 _TERMS: Final = Doc("Text", "Terms that occur in the payload, the ID, the kind or the error.")
 
 
@@ -98,23 +100,48 @@ class HelloReply(msgspec.Struct):
     server: str
 
 
-# Queries
+# Queries. Lists have the same parameters over HTTP.
 
 
 class PageRequest(AdminRequest):
-    """Items by name; `cursor` is `next` of the previous page."""
+    """A page of a list."""
 
-    cursor: str = ""
-    limit: int = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[str, _CURSOR] = ""
 
 
 class ListQueues(AdminRequest):
-    """Queues by name. `text` is a part of the name."""
+    """Queues by name."""
 
-    text: str = ""
-    cursor: str = ""
-    limit: int = 100
-    paused: bool = False
+    text: Annotated[Text, Doc("Text", "Part of the name.")] = ""
+    paused: Annotated[bool, Doc("Paused", "Only paused queues.")] = False
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[str, _CURSOR] = ""
+
+
+class ListFailures(AdminRequest):
+    """The largest failure groups."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+
+
+class ListTags(AdminRequest):
+    """The most used tags."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
+
+
+class ListAudit(AdminRequest):
+    """Audit entries, newest first; cursor 0 starts at the newest."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1), _CURSOR] = 0
+
+
+class GetMetrics(AdminRequest):
+    """The numbers of /metrics; `limit` queues have numbers of their own."""
+
+    limit: Annotated[int, Meta(ge=0, le=MAX_LARGE_PAGE_SIZE)] = 100
 
 
 class GetQueue(AdminRequest):
@@ -188,20 +215,11 @@ class GetJob(AdminRequest):
     offset: int = 0
 
 
-class ListWorkers(AdminRequest):
+class ListWorkers(PageRequest):
     """A page of workers, or the one with this protocol and ID."""
 
-    cursor: str = ""
-    limit: int = 100
     protocol: str = ""
     wid: str = ""
-
-
-class ListAudit(AdminRequest):
-    """Audit entries, newest first; `cursor` 0 starts at the newest."""
-
-    cursor: int = 0
-    limit: int = 100
 
 
 # Changes. `by` is the user, for the audit log.
@@ -360,15 +378,15 @@ class SocketRequest(msgspec.Struct, forbid_unknown_fields=True):
     queue: GetQueue | None = None
     search: SearchJobs | None = None
     job: GetJob | None = None
-    failures: PageRequest | None = None
+    failures: ListFailures | None = None
     workers: ListWorkers | None = None
     recurring: PageRequest | None = None
     tracked: PageRequest | None = None
-    tags: PageRequest | None = None
+    tags: ListTags | None = None
     limits: bool = False
     server: bool = False
     audit: ListAudit | None = None
-    metrics: PageRequest | None = None
+    metrics: GetMetrics | None = None
     faktory: bool = False
     pipeline: bool = False
     act: ActionRequest | None = None
@@ -401,42 +419,12 @@ Base64 = Annotated[
         },
     ),
 ]
-_LIMIT: Final = Doc("Limit", "Maximum number of items to return.")
-_CURSOR: Final = Doc("Cursor", "`next` of the previous page.")
 _NUMBER: Final = Doc("Number", "Job number, to select one of several jobs with this ID.")
 _SEARCH: Final = Doc("Search", "A search as on the page Jobs: `queue:mail timeout`.")
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):
     """Query parameters or a body; an unknown member is an error."""
-
-
-class PageParameters(Parameters):
-    """A page of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
-    cursor: Annotated[str, _CURSOR] = ""
-
-
-class FailureParameters(Parameters):
-    """The largest failure groups."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
-
-
-class TagParameters(Parameters):
-    """The most used tags."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
-
-
-class QueueListParameters(Parameters):
-    """Queues by name."""
-
-    text: Annotated[Text, Doc("Text", "Part of the name.")] = ""
-    paused: Annotated[bool, Doc("Paused", "Only paused queues.")] = False
-    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
-    cursor: Annotated[str, _CURSOR] = ""
 
 
 class QueueParameters(Parameters):
@@ -487,13 +475,6 @@ class FailureJobParameters(Parameters):
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 50
     cursor: Annotated[str, _CURSOR] = ""
-
-
-class AuditParameters(Parameters):
-    """Audit entries, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
-    cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1), _CURSOR] = 0
 
 
 class ReportParameters(Parameters):

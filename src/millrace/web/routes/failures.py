@@ -12,7 +12,7 @@ from millrace.records import (
     FailurePage,
     JobFilter,
     JobPage,
-    PageRequest,
+    ListFailures,
     SearchJobs,
     job_actions,
 )
@@ -31,7 +31,7 @@ PAGE_SIZE: Final = 50
 
 
 async def failures(context: RequestContext) -> Response:
-    found = await context.ask(FailurePage, failures=PageRequest(limit=MAX_GROUPS))
+    found = await context.ask(FailurePage, failures=ListFailures(MAX_GROUPS))
     return page(context, "failures.html", failures=found)
 
 
@@ -83,7 +83,7 @@ async def act(context: RequestContext) -> Response:
 
 
 async def _group(context: RequestContext, fingerprint: str) -> FailureGroup | None:
-    found = await context.ask(FailurePage, failures=PageRequest(limit=500))
+    found = await context.ask(FailurePage, failures=ListFailures(500))
     return next((each for each in found.groups if each.fingerprint == fingerprint), None)
 
 

@@ -10,6 +10,7 @@ from millrace.records import (
     ActionRequest,
     BulkProgress,
     LimitPage,
+    ListTags,
     Ok,
     PageRequest,
     RecurringAction,
@@ -44,7 +45,7 @@ TABS: Final = {
 
 async def recurring(context: RequestContext) -> Response:
     after = context.query("after")
-    found = await context.ask(RecurringPage, recurring=PageRequest(after, PAGE_SIZE))
+    found = await context.ask(RecurringPage, recurring=PageRequest(PAGE_SIZE, after))
     return page(context, "recurring.html", found=found, after=after)
 
 
@@ -96,7 +97,7 @@ async def untrack(context: RequestContext) -> Response:
 
 
 async def tags(context: RequestContext) -> Response:
-    found = await context.ask(TagPage, tags=PageRequest(limit=MAX_TAGS))
+    found = await context.ask(TagPage, tags=ListTags(MAX_TAGS))
     return page(context, "tags.html", found=found)
 
 

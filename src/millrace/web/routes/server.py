@@ -91,7 +91,7 @@ async def audit(context: RequestContext) -> Response:
     text = context.query("before", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise HttpError(400, "`before` must be the number of an entry.")
-    found = await context.ask(AuditPage, audit=ListAudit(int(text), AUDIT_PAGE_SIZE))
+    found = await context.ask(AuditPage, audit=ListAudit(AUDIT_PAGE_SIZE, int(text)))
     return page(context, "audit.html", audit=found.audit, more=found.next, before=int(text))
 
 
