@@ -201,30 +201,6 @@ class JobDetail(Record):
         ),
     ] = []
 
-    @property
-    def payload(self) -> bytes:
-        return self.job.payload
-
-    @property
-    def why(self) -> list[str]:
-        return [reason.text for reason in self.reasons]
-
-    @property
-    def blockers(self) -> list[RelatedJob]:
-        return self.waits_for.jobs
-
-    @property
-    def blockers_more(self) -> int:
-        return self.waits_for.more
-
-    @property
-    def dependents(self) -> list[RelatedJob]:
-        return self.waited_for_by.jobs
-
-    @property
-    def dependents_more(self) -> int:
-        return self.waited_for_by.more
-
 
 class JobExplanation(Record):
     """A job and the reasons why it is not running."""

@@ -70,22 +70,6 @@ class Overview(Record):
     halted: Annotated[str, Doc("Halted", "Reason why the server accepts no changes; else empty.")]
     memory_mb: Annotated[int, Doc("Memory", "Memory of the server process in MiB.")]
 
-    @property
-    def oldest(self) -> int:
-        return 0 if self.oldest_job is None else self.oldest_job.ready_at
-
-    @property
-    def oldest_queue(self) -> str:
-        return "" if self.oldest_job is None else self.oldest_job.queue
-
-    @property
-    def oldest_jid(self) -> str:
-        return "" if self.oldest_job is None else self.oldest_job.jid
-
-    @property
-    def oldest_seq(self) -> int:
-        return 0 if self.oldest_job is None else self.oldest_job.seq
-
 
 class Health(Record):
     """A cheap sign of life."""

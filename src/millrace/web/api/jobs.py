@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from millrace.admin.errors import AdminError
 from millrace.admin.query_language import QueryError, parse
 from millrace.records import (
     EventPage,
@@ -99,14 +98,8 @@ async def job_payload(context: RequestContext, asked: JobParameters) -> Response
 async def job_events(context: RequestContext, asked: EventParameters) -> EventPage:
     """Also of a job that no longer exists."""
     name, number = context.path("id"), asked.number or 0
-    detail: JobDetail | None
-    try:
-        detail = await context.ask(JobDetail, job=GetJob(name, number))
-    except AdminError as error:
-        if error.code != "not found":
-            raise
-        detail = None
-    else:
+    detail = await context.find(JobDetail, job=GetJob(name, number))
+    if detail is not None:
         name, number = detail.job.jid, detail.job.seq
     jid = "" if number and detail is None else name
     known = await history.read(context.settings, number, jid, detail, thorough=asked.thorough)
