@@ -85,7 +85,7 @@ class Room(wires.World):
         """The reason why the action is not possible for this job."""
         acted = self.act(action, jid, **more)
         assert acted["done"] == 0
-        (refusal,) = acted["refused"]
+        (refusal,) = acted["skipped"]
         assert refusal["job"] == jid
         return str(refusal["reason"])
 
@@ -155,7 +155,7 @@ def content(line: bytes) -> dict[str, Any]:
     if member == "error":
         return {"error": value["detail"], "code": value["code"]}
     assert member == (
-        "progress" if value.get("over") is False or value.get("more") is True else "result"
+        "progress" if value.get("finished") is False or value.get("more") is True else "result"
     )
     return value
 

@@ -400,11 +400,11 @@ spec("tag", lambda s: ("top", 0, 100_000), lambda s: ("get", "all", 0, 100_000))
 
 # Requests of the admin socket: the pages and the HTTP API
 
-_NO_MATCH = {"words": ["nobody"]}
+_NO_MATCH = {"text": ["nobody"]}
 _QUERIES: list[dict[str, Any]] = [
     {},
     _NO_MATCH,
-    {"words": ["n\u00f6"]},
+    {"text": ["n\u00f6"]},
     {"kind": "Nothing"},
     {"queue": "big"},
     {"queue": "nothing"},
@@ -449,15 +449,15 @@ form("control", "act delete")(
 forms(
     "control",
     search=[
-        lambda _, query=query: control(search={"query": query, "look": 1_000_000})  # type: ignore[misc]
+        lambda _, query=query: control(search={"query": query, "max_examined": 1_000_000})  # type: ignore[misc]
         for query in _QUERIES
     ]
     + [
-        lambda _, order=order: control(search={"query": {}, "order": order, "most": 1000})  # type: ignore[misc]
+        lambda _, order=order: control(search={"query": {}, "order": order, "limit": 1000})  # type: ignore[misc]
         for order in _ORDERS
     ],
     queues=[
-        lambda _: control(queues={"most": 1000}),
+        lambda _: control(queues={"limit": 500}),
         lambda _: control(queues={"text": "nothing"}),
         lambda _: control(queues={"paused": True}),
     ],
@@ -467,10 +467,10 @@ forms(
         lambda _: control(job={"id": "masenko-root"}),
     ],
     why=[lambda _: control(why="job-1"), lambda _: control(why="qless-root-1")],
-    failures=lambda _: control(failures={"most": 1000}),
-    workers=lambda _: control(workers={"most": 1000}),
-    tracked=lambda _: control(tracked={"most": 1000}),
-    tags=lambda _: control(tags={"most": 1000}),
+    failures=lambda _: control(failures={"limit": 500}),
+    workers=lambda _: control(workers={"limit": 1000}),
+    tracked=lambda _: control(tracked={"limit": 1000}),
+    tags=lambda _: control(tags={"limit": 1000}),
     push=lambda _: control(
         push={"jobs": [{"queue": "new", "payload": "WzFd"} for _ in range(200)], "by": "me"}
     ),

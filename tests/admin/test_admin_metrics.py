@@ -17,7 +17,7 @@ def test_the_deepest_queues_and_the_sum_of_the_other_queues(room):
         for k in range(n + 1):
             room.push(f"job-{n}-{k}", f"queue-{n}")
             room.now += 1
-    reply = room.asks(metrics={"most": 2})
+    reply = room.asks(metrics={"limit": 2})
     assert reply["queues"] == {
         "queue-4": [0, 0, 5, 0, 0, 0],
         "queue-3": [0, 0, 4, 0, 0, 0],

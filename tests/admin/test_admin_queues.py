@@ -34,7 +34,7 @@ def test_a_row(room):
     assert row["wait"]["count"] == row["run"]["count"] == 1
     assert row["wait"]["p50"] == pytest.approx(SECOND / 2, rel=0.2)
     assert row["run"]["p99"] == pytest.approx(3 * SECOND, rel=0.2)
-    assert row["asked"] == room.now - 3 * SECOND
+    assert row["last_fetch_at"] == room.now - 3 * SECOND
     assert (row["waiters"], row["limit"], row["depths"]) == (0, 0, [])
 
 
@@ -44,10 +44,10 @@ def test_pages_are_in_the_order_of_the_names(room):
         room.push(name, name)
     found, after = [], ""
     while True:
-        page = room.asks(queues={"most": 3, "after": after})
+        page = room.asks(queues={"limit": 3, "cursor": after})
         assert page["count"] == 7
         found += [row["name"] for row in page["queues"]]
-        after = page["more"]
+        after = page["next"]
         if not after:
             break
     assert found == every
@@ -57,7 +57,7 @@ def test_part_of_a_name(room):
     for name in ("Mail", "email", "sms"):
         room.push(name, name)
     assert names(room, text="MAIL") == ["Mail", "email"]
-    assert room.asks(queues={"text": "mail", "most": 1})["count"] == 2
+    assert room.asks(queues={"text": "mail", "limit": 1})["count"] == 2
     assert names(room, text="nothing") == []
 
 
@@ -75,7 +75,7 @@ def test_a_limit_is_set_and_removed(room):
 def test_only_paused_queues(room):
     for name in ("a", "b", "c"):
         room.push(name, name)
-    assert room.asks(queues={"paused": True}) == {"queues": [], "count": 0, "more": ""}
+    assert room.asks(queues={"paused": True}) == {"queues": [], "count": 0, "next": ""}
     room.engine.pause("b", paused=True, now=room.now)
     assert names(room, paused=True) == ["b"]
     assert room.asks(queues={"paused": True, "text": "c"})["count"] == 0

@@ -12,7 +12,7 @@ from millrace.admin.service import AdminService, Operation
 from millrace.engine.engine import Engine
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.spec import protocol_rules
-from millrace.records import JobFilter, ListWorkers, PageRequest, SearchJobs
+from millrace.records import JobFilter, ListTags, ListWorkers, SearchJobs
 from scene import SECOND, START, unit
 
 FEW, MANY = 5_000, 150_000
@@ -59,16 +59,16 @@ def _steps(hub: AdminService, operation: Operation, admin_request: Any) -> list[
 @pytest.mark.parametrize(
     ("name", "admin_request"),
     [
-        ("search", SearchJobs(JobFilter(), look=1_000_000)),
-        ("search", SearchJobs(JobFilter(words=["nobody"]), look=50_000)),
-        ("search", SearchJobs(JobFilter(words=["nö"]), look=10_000)),
-        ("search", SearchJobs(JobFilter(kind="Nothing"), look=1_000_000)),
+        ("search", SearchJobs(JobFilter(), max_examined=1_000_000)),
+        ("search", SearchJobs(JobFilter(terms=["nobody"]), max_examined=50_000)),
+        ("search", SearchJobs(JobFilter(terms=["nö"]), max_examined=10_000)),
+        ("search", SearchJobs(JobFilter(kind="Nothing"), max_examined=1_000_000)),
         ("search", SearchJobs(JobFilter(queue="ready", state="ready"), "queue")),
         ("search", SearchJobs(JobFilter(state="scheduled"), "due")),
         ("search", SearchJobs(JobFilter(state="dead"), "ended")),
-        ("search", SearchJobs(JobFilter(state="dead", error="x"), "ended", look=1_000_000)),
+        ("search", SearchJobs(JobFilter(state="dead", error="x"), "ended", max_examined=1_000_000)),
         ("workers", ListWorkers()),
-        ("tags", PageRequest()),
+        ("tags", ListTags()),
     ],
 )
 def test_a_step_is_short(

@@ -56,7 +56,7 @@ def test_qless_workers_and_stalled_jobs(room):
     room.advance(3600 * 1_000_000)
     (row,) = room.asks(workers={})["workers"]
     assert (row["protocol"], row["wid"], row["count"], row["stalled"]) == ("qless", "w9", 1, 1)
-    assert row["beat_at"] == START
+    assert row["heartbeat_at"] == START
 
 
 def test_holders_of_all_protocols_are_listed(room):
@@ -84,10 +84,10 @@ def test_pages(room):
         room.lease(holder=f"w {number:02}/?#")
     rows, after = [], ""
     while True:
-        answer = room.asks(workers={"after": after, "most": 7})
+        answer = room.asks(workers={"cursor": after, "limit": 7})
         assert answer["count"] == 25
         rows += names(answer)
-        after = answer["more"]
+        after = answer["next"]
         if not after:
             break
     assert rows == [("faktory", f"w {number:02}/?#") for number in range(25)]
@@ -113,6 +113,6 @@ def test_only_the_first_held_jobs_are_listed(room):
     ]
 
 
-@pytest.mark.parametrize("request_", [{"most": 0}, {"most": 1001}, {"after": "nobody"}])
+@pytest.mark.parametrize("request_", [{"limit": 0}, {"limit": 1001}, {"cursor": "nobody"}])
 def test_invalid_requests_are_refused(room, request_):
     assert room.refused(workers=request_)[0] == "bad request"

@@ -50,8 +50,8 @@ def test_clear_removes_ready_jobs(room):
     other = room.push("b", "other")
     replies = room.says(act_on_queue={"name": "q", "action": "clear", "by": "ann"})
     assert set(room.engine.jobs) == {later.seq, held.seq, other.seq}
-    assert [each["over"] for each in replies] == [False, False, True]
-    assert replies[-1]["done"] == replies[-1]["of"] == 1006
+    assert [each["finished"] for each in replies] == [False, False, True]
+    assert replies[-1]["done"] == replies[-1]["total"] == 1006
     assert room.engine.queues["q"].registered
     assert room.audit() == [("ann", "clear queue", "q", 1006)]
 

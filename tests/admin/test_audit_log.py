@@ -20,7 +20,7 @@ def note(room: Room, target: str, **more: str) -> None:
 def test_the_newest_first_in_pages(room):
     for number in range(1, 6):
         note(room, str(number))
-    first = room.asks(audit={"most": 2})
+    first = room.asks(audit={"limit": 2})
     assert [each["target"] for each in first["audit"]] == ["5", "4"]
     assert first["audit"][0] == {
         "number": 5,
@@ -30,11 +30,11 @@ def test_the_newest_first_in_pages(room):
         "target": "5",
         "count": 0,
     }
-    second = room.asks(audit={"before": first["more"], "most": 2})
+    second = room.asks(audit={"cursor": first["next"], "limit": 2})
     assert [each["target"] for each in second["audit"]] == ["3", "2"]
-    third = room.asks(audit={"before": second["more"], "most": 2})
+    third = room.asks(audit={"cursor": second["next"], "limit": 2})
     assert [each["target"] for each in third["audit"]] == ["1"]
-    assert third["more"] == 0
+    assert third["next"] == 0
 
 
 def test_an_entry_is_in_the_batch_of_its_change(room):
@@ -112,9 +112,9 @@ def test_refused_logins_do_not_displace_other_entries(room, monkeypatch):
     again = Room()
     again.engine.load_settings(dict(room.engine.settings))
     assert again.audit() == entries
-    page = again.asks(audit={"most": 11})
+    page = again.asks(audit={"limit": 11})
     assert len(page["audit"]) == 11
-    assert [each["target"] for each in again.asks(audit={"before": page["more"]})["audit"]] == [
+    assert [each["target"] for each in again.asks(audit={"cursor": page["next"]})["audit"]] == [
         "first"
     ]
 

@@ -34,11 +34,11 @@ def test_retry_makes_a_dead_job_ready(room):
     job = room.dead()
     assert room.act("retry", "a1") == {
         "done": 1,
-        "refused": [],
-        "refused_count": 0,
-        "looked": 1,
-        "of": 1,
-        "over": True,
+        "skipped": [],
+        "skipped_count": 0,
+        "examined": 1,
+        "total": 1,
+        "finished": True,
     }
     assert job.state == READY
     assert room.wire.durable == [0]
@@ -346,7 +346,7 @@ def test_a_removed_job_can_be_untracked(room):
     room.act("delete", "a1")
     assert "a1" in room.qless.tracked
     acted = room.act("untrack", "a1")
-    assert (acted["done"], acted["of"], acted["refused"]) == (1, 1, [])
+    assert (acted["done"], acted["total"], acted["skipped"]) == (1, 1, [])
     assert "a1" not in room.qless.tracked
     assert room.audit()[0] == ("ann", "untrack", "a1", 1)
     assert room.unfit("untrack", "a1") == "Job not found."
@@ -460,7 +460,7 @@ def test_the_number_of_named_jobs_is_limited(room):
 
 def test_only_the_first_refusals_are_listed(room):
     acted = room.act("retry", *(f"a{number}" for number in range(150)))
-    assert (len(acted["refused"]), acted["refused_count"]) == (100, 150)
+    assert (len(acted["skipped"]), acted["skipped_count"]) == (100, 150)
 
 
 # All jobs of a query
@@ -472,9 +472,9 @@ def test_act_on_all(room):
     published = room.act_on_all("retry", {"queue": "q", "state": "dead"})
     assert {job.state for job in jobs} == {READY}
     assert other.state == DEAD
-    assert [each["over"] for each in published] == [False] * 3 + [True]
+    assert [each["finished"] for each in published] == [False] * 3 + [True]
     assert [each["done"] for each in published] == [500, 1000, 1500, 1510]
-    assert {each["of"] for each in published} == {1510}
+    assert {each["total"] for each in published} == {1510}
     assert room.audit() == [("ann", "retry", "queue:q state:dead", 1510)]
 
 
@@ -515,7 +515,7 @@ def test_the_next_command_waits_until_the_action_ends(room):
     for number in range(3 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     room.wire.receive(b'{"act":{"action":"kill","query":{}}}\n{"sizes":true}\n')
-    assert b'"over":true' in room.wire.replies[0]
+    assert b'"finished":true' in room.wire.replies[0]
     assert b'"dead":%d' % (3 * ACTION_SLICE_SIZE) in room.wire.replies[1]
 
 
@@ -544,7 +544,7 @@ def test_a_revert_ends_the_action(room):
 
 
 def test_the_audit_log_has_the_query_in_search_syntax(room):
-    query = JobFilter(queue="a b", state="dead", tracked=True, words=["x", 'say "hi"'])
+    query = JobFilter(queue="a b", state="dead", tracked=True, terms=["x", 'say "hi"'])
     assert turns(room, action="kill", query=query)
     assert turns(room, action="kill", query=JobFilter())
     newest, first = room.hub.audit.before(0, 2)
@@ -597,5 +597,5 @@ def test_only_requires_named_jobs(room):
     room.push("a")
     wrong = {"action": "delete", "query": {"id": "a"}, "only": {"state": "ready"}}
     assert room.refused(act=wrong)[0] == "bad request"
-    wrong = {"action": "delete", "jobs": ["a"], "only": {"words": ["x"]}}
+    wrong = {"action": "delete", "jobs": ["a"], "only": {"text": ["x"]}}
     assert room.refused(act=wrong)[0] == "bad request"

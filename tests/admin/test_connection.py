@@ -277,12 +277,12 @@ def replies_to(*lines: bytes) -> tuple[list[dict], AdminConnection]:
 
 
 def test_a_connection_starts_with_a_hello():
-    (reply,), connection = replies_to(b'{"hello":{"version":2,"client":"cli 0.1.0"}}')
-    assert reply == {"result": {"version": 2, "server": __version__}}
+    (reply,), connection = replies_to(b'{"hello":{"version":3,"client":"cli 0.1.0"}}')
+    assert reply == {"result": {"version": 3, "server": __version__}}
     assert not connection.closing
 
 
-@pytest.mark.parametrize(("version", "older"), [(1, "client"), (3, "server")])
+@pytest.mark.parametrize(("version", "older"), [(1, "client"), (2, "client"), (4, "server")])
 def test_another_version_is_refused_with_the_side_to_upgrade(version, older):
     (reply,), connection = replies_to(b'{"hello":{"version":%d}}' % version)
     assert reply["error"]["code"] == "refused"

@@ -47,7 +47,7 @@ def test_the_list_is_bounded(room):
     for letter in "abcdefgh":
         failed(room, letter, "broken " + letter * 3, retries=-1)
         failed(room, letter + "2", "same", letter)
-    reply = room.asks(failures={"most": 3})
+    reply = room.asks(failures={"limit": 3})
     assert (len(reply["groups"]), reply["count"], reply["jobs"]) == (3, 9, 16)
     assert len(reply["groups"][0]["queues"]) == MAX_GROUP_QUEUES
 

@@ -34,7 +34,7 @@ def test_a_faktory_job(room):
     assert reply["job"]["kind"] == "Kind"
     assert base64.b64decode(reply["job"]["payload"]) == b"[12345678901234567890123]"
     assert reply["lease_for"] == 90 * SECOND
-    own = reply["own"]
+    own = reply["protocol_data"]
     assert own["custom"] == {"big": 12345678901234567890123, "lone": "\ufffd"}
     assert (own["reserve_for"], own["backtrace"], own["unknown"]) == (90, 3, [1])
     assert [reason["code"] for reason in reply["reasons"]] == ["unasked", "queued"]
@@ -94,14 +94,14 @@ def test_a_qless_job(room):
     reply = room.asks(job={"id": "a1"})
     assert reply["job"]["priority"] == 7
     assert reply["job"]["tags"] == ["one", "2"]
-    assert reply["own"]["state"] == "waiting"
-    assert reply["own"]["remaining"] == 3
+    assert reply["protocol_data"]["state"] == "waiting"
+    assert reply["protocol_data"]["remaining"] == 3
     assert [stage[1] for stage in reply["history"]] == ["put", "said"]
     assert reply["history"][1][2] == {"more": [1]}
     assert [each["jid"] for each in reply["waited_for_by"]["jobs"]] == ["b1"]
     waits = room.asks(job={"id": "b1"})
     assert [each["jid"] for each in waits["waits_for"]["jobs"]] == ["a1"]
-    assert waits["own"]["state"] == "depends"
+    assert waits["protocol_data"]["state"] == "depends"
 
 
 def test_a_request_creates_no_qless_details(room):
@@ -116,8 +116,8 @@ def test_jobs_of_other_protocols(room):
     room.push("m", origin=MASENKO, dead_queue="graves")
     room.push("g", origin=GOQUEUE, rank=-3, payload=b"\xff\x00")
     workq = room.asks(job={"id": "w"})
-    assert workq["own"] == {"ttl": 60000, "time": "2026-01-01T00:00:00Z"}
-    assert (workq["job"]["priority"], workq["most_attempts"]) == (5, 2)
+    assert workq["protocol_data"] == {"ttl": 60000, "time": "2026-01-01T00:00:00Z"}
+    assert (workq["job"]["priority"], workq["max_attempts"]) == (5, 2)
     assert room.asks(job={"id": "m"})["dead_queue"] == "graves"
     goqueue = room.asks(job={"id": "g"})
     assert goqueue["job"]["priority"] == 3
@@ -129,7 +129,7 @@ def test_jobs_with_one_id_and_numeric_ids(room):
     room.push("a1")
     assert room.asks(job={"id": "a1"})["job"]["seq"] == 1
     reply = room.asks(job={"id": "a1", "seq": 2})
-    assert (reply["job"]["seq"], reply["twins"]) == (2, 1)
+    assert (reply["job"]["seq"], reply["same_id_count"]) == (2, 1)
     assert room.asks(job={"id": "2"})["job"]["seq"] == 2
     assert room.refused(job={"id": "b1", "seq": 2})[0] == "not found"
     assert room.refused(job={"id": "b1"})[0] == "not found"
@@ -160,8 +160,8 @@ def test_large_payloads_and_results_are_truncated(room):
 def test_invalid_custom_fields_are_text(room):
     room.push("a1", wire_fields=b'{"deep":%b}\n\n\n' % (b"[" * 5000 + b"]" * 5000))
     room.push("a2", wire_fields=b"no json\n\n\n,also none")
-    assert room.asks(job={"id": "a1"})["own"]["custom"].startswith('{"deep":[[[')
-    assert room.asks(job={"id": "a2"})["own"] == {"custom": "no json"}
+    assert room.asks(job={"id": "a1"})["protocol_data"]["custom"].startswith('{"deep":[[[')
+    assert room.asks(job={"id": "a2"})["protocol_data"] == {"custom": "no json"}
 
 
 def test_the_error_message_is_complete_in_the_detail(room):

@@ -41,7 +41,7 @@ def fetch(room: Room, type_: type[Any], **request: Any) -> Any:
 
 
 def check_all_replies(room: Room) -> None:
-    found = fetch(room, JobPage, search={"query": {}, "most": 1000})
+    found = fetch(room, JobPage, search={"query": {}, "limit": 1000})
     assert len(found.jobs) == len(room.engine.jobs)
     for row in found.jobs:
         detail = fetch(room, JobDetail, job={"id": row.jid, "seq": row.seq})
@@ -51,14 +51,14 @@ def check_all_replies(room: Room) -> None:
         for tag in row.tags:
             by_tag = fetch(room, JobPage, search={"query": {"tag": tag}})
             assert row.seq in [each.seq for each in by_tag.jobs]
-    workers = fetch(room, WorkerPage, workers={"most": 1000}).workers
+    workers = fetch(room, WorkerPage, workers={"limit": 1000}).workers
     for worker in workers:
         filter_ = {"protocol": worker.protocol, "wid": worker.wid}
         assert fetch(room, WorkerPage, workers=filter_).workers[0].wid == worker.wid
     fetch(room, RecurringPage, recurring={})
     fetch(room, TrackedPage, tracked={})
     fetch(room, TagPage, tags={})
-    fetch(room, LimitPage, throttles=True)
+    fetch(room, LimitPage, limits=True)
     fetch(room, FailurePage, failures={})
 
 
@@ -173,13 +173,13 @@ def test_a_page_that_is_too_large_ends_early_with_a_cursor(room):
         room.lease(holder=f"{number:03}{'w' * 100_000}")
     seen, cursor = list[int](), ""
     while not seen or cursor:
-        found = fetch(room, JobPage, search={"query": {}, "most": 1000, "cursor": cursor})
+        found = fetch(room, JobPage, search={"query": {}, "limit": 1000, "cursor": cursor})
         assert len(room.wire.replies[-1]) < 3 << 20
-        seen, cursor = [*seen, *(row.seq for row in found.jobs)], found.cursor
+        seen, cursor = [*seen, *(row.seq for row in found.jobs)], found.next
     assert seen == list(range(600, 0, -1))
-    page = fetch(room, WorkerPage, workers={"most": 1000})
+    page = fetch(room, WorkerPage, workers={"limit": 1000})
     assert (len(page.workers), page.count) == (11, 600)
-    page = fetch(room, WorkerPage, workers={"after": page.more, "most": 1000})
+    page = fetch(room, WorkerPage, workers={"cursor": page.next, "limit": 1000})
     assert page.workers[0].wid.startswith("011")
 
 
@@ -188,7 +188,7 @@ def test_queues_with_long_names_are_paged(room):
         room.push(queue=f"{number:02}{'q' * 200_000}")
     names, after = list[str](), ""
     while not names or after:
-        queue_page = fetch(room, QueuePage, queues={"after": after})
+        queue_page = fetch(room, QueuePage, queues={"cursor": after})
         assert len(queue_page.queues) < 7
-        names, after = [*names, *(row.name[:2] for row in queue_page.queues)], queue_page.more
+        names, after = [*names, *(row.name[:2] for row in queue_page.queues)], queue_page.next
     assert names == [f"{number:02}" for number in range(20)]

@@ -52,7 +52,7 @@ def test_all_numbers(room):
     room.hub.started_at, room.hub.memory_mb = START, lambda: 42
     reply = room.asks(overview=True)
     assert reply["counts"] == [2, 0, 2, 0, 0, 1]
-    assert (reply["queues"], reply["paused"], reply["retrying"]) == (3, 1, 1)
+    assert (reply["queues"], reply["paused_queues"], reply["retrying"]) == (3, 1, 1)
     assert (reply["processed"], reply["failures"]) == (2, 1)
     job = room.engine.find("d")
     oldest = {"jid": "d", "queue": "other", "ready_at": job.ready_at, "seq": job.seq}

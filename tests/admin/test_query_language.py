@@ -17,18 +17,18 @@ from millrace.records import JobFilter
         ("queue:mail", JobFilter(queue="mail")),
         (
             "queue:mail state:dead tag:x timeout",
-            JobFilter(queue="mail", state="dead", tag="x", words=["timeout"]),
+            JobFilter(queue="mail", state="dead", tag="x", terms=["timeout"]),
         ),
-        ('"two words" third', JobFilter(words=["two words", "third"])),
+        ('"two words" third', JobFilter(terms=["two words", "third"])),
         ('error:"connection refused"', JobFilter(error="connection refused")),
         (r'queue:"say \"hi\" \\ there"', JobFilter(queue='say "hi" \\ there')),
-        (r'"a\nb"', JobFilter(words=["a\\nb"])),
+        (r'"a\nb"', JobFilter(terms=["a\\nb"])),
         ('kind:""', JobFilter(kind="")),
         ("kind:Mail::Send", JobFilter(kind="Mail::Send")),
-        ("Mail::Send", JobFilter(words=["Mail::Send"])),
-        ("mail::send", JobFilter(words=["mail::send"])),
+        ("Mail::Send", JobFilter(terms=["Mail::Send"])),
+        ("mail::send", JobFilter(terms=["mail::send"])),
         ("queue:a:b", JobFilter(queue="a:b")),
-        ('it"s', JobFilter(words=['it"s'])),
+        ('it"s', JobFilter(terms=['it"s'])),
         ("jid:7", JobFilter(id="7")),
         ("class:A", JobFilter(kind="A")),
         ("state:FAILED", JobFilter(state="dead")),
@@ -93,7 +93,7 @@ queries = st.builds(
     error=values,
     tracked=st.none() | st.booleans(),
     failing=st.none() | st.booleans(),
-    words=st.lists(texts.filter(bool), max_size=5),
+    terms=st.lists(texts.filter(bool), max_size=5),
 )
 
 

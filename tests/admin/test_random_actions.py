@@ -131,7 +131,7 @@ class Walk:
                 "payload": "",
                 "jid": self.name() if self.chance(0.8) else "",
                 "at": self.room.now + 60 * SECOND if self.chance(0.2) else 0,
-                "blockers": self.some() if self.chance(0.3) else [],
+                "waits_for": self.some() if self.chance(0.3) else [],
                 "tags": ["t", "u"][: self.random.randrange(3)],
                 "retries": self.random.randrange(3),
             }
@@ -146,7 +146,7 @@ class Walk:
         request_ = {
             "queues": self.random.sample(QUEUES, 2),
             "worker": "w1",
-            "most": self.random.randrange(1, 4),
+            "limit": self.random.randrange(1, 4),
             "wait": self.random.choice((0, SECOND)),
         }
         for answer in self.room.says(wire, lease=request_):
@@ -196,7 +196,7 @@ class Walk:
         if (jobs := self.some()) and self.room.engine.jobs:
             (acted,) = self.says(act={**self.how(), "jobs": [*jobs, "nobody"]})
             if "done" in acted:
-                assert acted["done"] + acted["refused_count"] == len(jobs) + 1
+                assert acted["done"] + acted["skipped_count"] == len(jobs) + 1
 
     def act_on_all(self) -> None:
         query: dict[str, Any] = {"queue": self.random.choice(QUEUES)}
@@ -204,8 +204,8 @@ class Walk:
             query["state"] = self.random.choice(STATE_NAMES[:6])
         *_, acted = self.says(act={**self.how(), "query": query})
         if "done" in acted:
-            assert acted["over"]
-            assert acted["done"] + acted["refused_count"] <= acted["of"]
+            assert acted["finished"]
+            assert acted["done"] + acted["skipped_count"] <= acted["total"]
 
     def act_on_queue(self) -> None:
         action = self.random.choice(("pause", "resume", "resume", "clear", "remove"))
@@ -216,7 +216,7 @@ class Walk:
             self.says(flush={"by": "ann"})
 
     def audit(self) -> None:
-        entries = self.room.asks(audit={"most": 500})["audit"]
+        entries = self.room.asks(audit={"limit": 500})["audit"]
         numbers = [entry["number"] for entry in entries]
         assert numbers == sorted(numbers, reverse=True)
         assert len(set(numbers)) == len(numbers)

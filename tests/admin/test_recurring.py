@@ -1,4 +1,4 @@
-"""`recurring`, `tracked`, `tags` and `throttles`."""
+"""`recurring`, `tracked`, `tags` and `limits`."""
 
 import base64
 
@@ -21,7 +21,7 @@ def test_recurring(room):
     (row,) = answer["recurring"]
     assert (row["jid"], row["kind"], row["queue"], row["interval"]) == ("r1", "klass", "q", 60)
     assert (row["priority"], row["tags"], row["count"]) == (5, ["t"], 0)
-    assert row["next"] == START + 10 * SECOND
+    assert row["next_at"] == START + 10 * SECOND
     assert base64.b64decode(row["payload"]) == b'{"a":1}'
     assert answer["count"] == 1
 
@@ -29,11 +29,11 @@ def test_recurring(room):
 def test_recurring_pages(room):
     for number in range(10):
         room.speaks_qless("recur", "q", f"r{number}", "klass", "{}", "interval", 60, 0)
-    first = room.asks(recurring={"most": 7})
+    first = room.asks(recurring={"limit": 7})
     assert [row["jid"] for row in first["recurring"]] == [f"r{number}" for number in range(7)]
-    second_page = room.asks(recurring={"most": 7, "after": first["more"]})
+    second_page = room.asks(recurring={"limit": 7, "cursor": first["next"]})
     assert [row["jid"] for row in second_page["recurring"]] == ["r7", "r8", "r9"]
-    assert second_page["more"] == ""
+    assert second_page["next"] == ""
 
 
 def test_tracked(room):
@@ -61,7 +61,7 @@ def test_tags(room):
         {"tag": "one", "count": 1},
         {"tag": "three", "count": 1},
     ]
-    assert room.asks(tags={"most": 1}) == {"tags": [{"tag": "two", "count": 3}], "count": 3}
+    assert room.asks(tags={"limit": 1}) == {"tags": [{"tag": "two", "count": 3}], "count": 3}
     found = room.asks(search={"query": {"tag": "two"}})["jobs"]
     assert [job["jid"] for job in found] == ["a3", "a2", "a1"]
 
@@ -77,7 +77,7 @@ def test_tags_without_qless():
     assert [job["jid"] for job in found] == ["a2", "a1"]
     for name in ("recurring", "tracked"):
         assert room.asks(**{name: {}})["count"] == 0
-    assert room.asks(throttles=True) == {"throttles": []}
+    assert room.asks(limits=True) == {"limits": []}
 
 
 def test_throttles(room):
@@ -86,13 +86,19 @@ def test_throttles(room):
     room.qless.throttles.set("narrow", 1, 0, room.now)
     room.qless.throttles.set("wide", 10, START + SECOND, room.now)
     room.speaks_qless("pop", "q", "w1", 3)
-    answer = room.asks(throttles=True)
-    assert answer["throttles"] == [
-        {"name": "narrow", "maximum": 1, "expires": 0, "holders": ["a1"], "waiting": ["a2", "a3"]},
+    answer = room.asks(limits=True)
+    assert answer["limits"] == [
+        {
+            "name": "narrow",
+            "maximum": 1,
+            "expires_at": 0,
+            "holders": ["a1"],
+            "waiting": ["a2", "a3"],
+        },
         {
             "name": "wide",
             "maximum": 10,
-            "expires": START + SECOND,
+            "expires_at": START + SECOND,
             "holders": [],
             "waiting": [],
         },

@@ -23,8 +23,8 @@ class Library(Scene):
         super().__init__(Engine(Random(1), protocol_rules()))
         self.hub = AdminService(self.engine, 10)
 
-    def page(self, order: str = "newest", cursor: str = "", most: int = 50, **query) -> JobPage:
-        request_ = SearchJobs(JobFilter(**query), order, cursor, most)
+    def page(self, order: str = "newest", cursor: str = "", limit: int = 50, **query) -> JobPage:
+        request_ = SearchJobs(JobFilter(**query), order, cursor, limit)
         (found,) = (each for each in search_jobs(self.hub, request_, self.now) if each is not None)
         return found
 
@@ -57,16 +57,16 @@ def test_1200_jobs_with_few_ids(library):
     for number in range(1, 1201):
         library.push("twin" if number % 2 else "600")
     odd = list(range(1199, 0, -2))
-    assert [job.seq for job in library.page(id="twin", most=1000).jobs] == odd
-    assert [job.seq for job in library.page(id="600", most=1000).jobs] == [n + 1 for n in odd]
-    assert [job.seq for job in library.page(id="601", most=1000).jobs] == [601]
+    assert [job.seq for job in library.page(id="twin", limit=1000).jobs] == odd
+    assert [job.seq for job in library.page(id="600", limit=1000).jobs] == [n + 1 for n in odd]
+    assert [job.seq for job in library.page(id="601", limit=1000).jobs] == [601]
     library.push("1201")
     library.push("1201")
     library.push("7")
     assert [job.seq for job in library.page(id="1201").jobs] == [1202, 1201]
-    first = library.page(id="7", most=1)
+    first = library.page(id="7", limit=1)
     assert [job.seq for job in first.jobs] == [1203]
-    assert [job.seq for job in library.page(id="7", cursor=first.cursor).jobs] == []
+    assert [job.seq for job in library.page(id="7", cursor=first.next).jobs] == []
 
 
 def test_by_fields(library):
@@ -125,12 +125,12 @@ def test_by_text(library):
     library.push("raw", payload='["MÜLLER"]'.encode())
     library.push("bytes", payload=b"\xff\xfeanna\x00")
     library.dead("failed", "ANNA", "said no")
-    assert library.find(words=["anna"]) == ["failed", "bytes", "plain"]
-    assert library.find(words=["anna", "EXAMPLE"]) == ["plain"]
-    assert library.find(words=["müller"]) == ["raw", "escaped"]
-    assert library.find(words=["😀"]) == ["escaped"]
-    assert library.find(words=["somejob", "PLAIN"]) == ["plain"]
-    assert library.find(words=["nobody"]) == []
+    assert library.find(terms=["anna"]) == ["failed", "bytes", "plain"]
+    assert library.find(terms=["anna", "EXAMPLE"]) == ["plain"]
+    assert library.find(terms=["müller"]) == ["raw", "escaped"]
+    assert library.find(terms=["😀"]) == ["escaped"]
+    assert library.find(terms=["somejob", "PLAIN"]) == ["plain"]
+    assert library.find(terms=["nobody"]) == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_by_text(library):
 def test_text_that_json_escapes(library, word, payload):
     library.push("escaped", payload=payload)
     library.push("other", payload=rb'["a\u003dB", "say \\hi\\", "a\\b", "c:\/temp", "one\\two"]')
-    assert library.find(words=[word]) == ["escaped"]
+    assert library.find(terms=[word]) == ["escaped"]
 
 
 def test_text_anywhere_in_a_large_payload(library):
@@ -157,8 +157,8 @@ def test_text_anywhere_in_a_large_payload(library):
         payload[at : at + 9] = b"N\xc3\x84DEL 42"
         library.push(f"at-{at}", payload=bytes(payload))
     for word in ("del 42", "nädel 42"):
-        assert library.find(words=[word]) == ["at-1048576", "at-262140", "at-32000", "at-0"]
-        assert library.find(words=[word + "3"]) == []
+        assert library.find(terms=[word]) == ["at-1048576", "at-262140", "at-32000", "at-0"]
+        assert library.find(terms=[word + "3"]) == []
 
 
 def test_orders(library):
@@ -187,13 +187,13 @@ def test_pages_have_each_job_once(library, order, query):
     for number in range(100):
         due = START + 1_000_000 * (1 + number % 7) if number % 2 else 0
         library.push(f"job-{number}", due_at=due, rank=number % 3)
-    all_jobs = library.find(most=1000, order=order, **query)
+    all_jobs = library.find(limit=1000, order=order, **query)
     assert len(all_jobs) in {50, 100}
     pages, cursor = [], ""
     while True:
         page = library.page(order, cursor, 7, **query)
         pages += [job.jid for job in page.jobs]
-        cursor = page.cursor
+        cursor = page.next
         if not cursor:
             break
     assert pages == all_jobs
@@ -208,7 +208,7 @@ def test_an_invalid_cursor(library, cursor):
 def test_a_cursor_of_another_search(library):
     library.push("one")
     library.push("two")
-    cursor = library.page(most=1).cursor
+    cursor = library.page(limit=1).next
     with pytest.raises(AdminError, match="another search"):
         library.page(cursor=cursor, queue="default")
 

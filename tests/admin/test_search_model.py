@@ -41,9 +41,9 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("newest", {"queue": "q1"}),
     ("newest", {"state": "ready"}),
     ("newest", {"state": "dead"}),
-    ("newest", {"kind": "Odd", "words": ["even"]}),
+    ("newest", {"kind": "Odd", "terms": ["even"]}),
     ("queue", {"queue": "q1", "state": "ready"}),
-    ("queue", {"queue": "q0", "state": "ready", "words": ["number"]}),
+    ("queue", {"queue": "q0", "state": "ready", "terms": ["number"]}),
     ("due", {"state": "scheduled"}),
     ("due", {"state": "scheduled", "retrying": True}),
     ("newest", {"failing": True}),
@@ -128,7 +128,7 @@ def is_meant(job: Job, query: dict[str, Any]) -> bool:
         and query.get("state", STATE_NAMES[job.state]) == STATE_NAMES[job.state]
         and query.get("retrying", bool(job.failures)) == bool(job.failures)
         and query.get("failing", failing(job)) == failing(job)
-        and all(word in text for word in query.get("words", []))
+        and all(word in text for word in query.get("terms", []))
     )
 
 
@@ -186,10 +186,10 @@ def test_unchanged_jobs_are_found_once(seed: int, order: str, query: dict[str, A
             else:
                 page = each
         assert page is not None
-        assert len(page.jobs) <= request_.most
+        assert len(page.jobs) <= request_.limit
         assert all(row.state == query.get("state", row.state) for row in page.jobs)
         found += [row.seq for row in page.jobs]
-        cursor, pages = page.cursor, pages + 1
+        cursor, pages = page.next, pages + 1
         assert pages < 1000
         disturb()
     assert set(stayed) <= set(found)
@@ -213,7 +213,7 @@ def test_the_first_page_is_in_order_for_any_number_of_jobs(
     for _ in range(150):
         world.change()
     keys = world.keys(order, query)
-    request_ = SearchJobs(JobFilter(**query), order, most=2)
+    request_ = SearchJobs(JobFilter(**query), order, limit=2)
     (page,) = (each for each in searching.search_jobs(world.hub, request_, world.now) if each)
     expected = sorted(keys, key=keys.__getitem__)[:2]
     if order not in {"ended", "due"} or not is_small():  # otherwise in order of seq

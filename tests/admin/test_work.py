@@ -78,14 +78,14 @@ def test_push_with_a_due_time(room):
 
 def test_jobs_with_blockers(room):
     room.push("old")
-    rows = push(room, new("a1"), new("a2", blockers=["a1", "old", "a1"]))
+    rows = push(room, new("a1"), new("a2", waits_for=["a1", "old", "a1"]))
     assert rows[1]["state"] == "blocked"
     job = room.engine.find("a2")
     assert job.extra.blockers == [2, 1]
 
 
 def test_an_unknown_blocker_is_refused(room):
-    code, reason = room.refused(push={"jobs": [new("a1"), new("a2", blockers=["a1", "nobody"])]})
+    code, reason = room.refused(push={"jobs": [new("a1"), new("a2", waits_for=["a1", "nobody"])]})
     assert (code, "nobody" in reason) == ("conflict", True)
     assert not room.engine.jobs
 
@@ -95,7 +95,7 @@ def test_a_dead_job_blocks_and_a_done_job_does_not(room):
     room.put("done")
     room.pop()
     room.speaks_qless("complete", "done", "w1", "q", "{}")
-    rows = push(room, new("a1", blockers=["dead"]), new("a2", blockers=["done"]))
+    rows = push(room, new("a1", waits_for=["dead"]), new("a2", waits_for=["done"]))
     assert [row["state"] for row in rows] == ["blocked", "ready"]
 
 
@@ -124,7 +124,7 @@ def test_an_id_in_use(room):
         {"lease_for": 1 << 62},
         {"tags": [""]},
         {"tags": ["x"] * 101},
-        {"blockers": ["x"] * 1001},
+        {"waits_for": ["x"] * 1001},
         {"payload": "no base64"},
         {"unknown": 1},
     ],
@@ -162,7 +162,7 @@ def test_lease_in_the_order_of_the_queues(room):
     room.push("a1", "one")
     room.push("a2", "two")
     room.push("a3", "two")
-    found = lease(room, "two", "one", "two", most=10)
+    found = lease(room, "two", "one", "two", limit=10)
     assert [each["job"]["jid"] for each in found] == ["a2", "a3", "a1"]
     assert lease(room, "one") == []
 
@@ -240,8 +240,8 @@ def test_a_stopping_server_delivers_no_job(room):
         {"queues": [str(number) for number in range(101)]},
         {"worker": ""},
         {"worker": "x" * 300},
-        {"most": 0},
-        {"most": 101},
+        {"limit": 0},
+        {"limit": 101},
         {"lease_for": 1},
     ],
 )
@@ -281,11 +281,11 @@ def test_without_retries_a_failed_job_is_dead_immediately(room):
 def test_a_worker_can_set_the_retry_time(room):
     push(room, new())
     lease(room)
-    row = end(room, token_of(room, 1), "fail", again_at=START + 7 * SECOND)
+    row = end(room, token_of(room, 1), "fail", retry_at=START + 7 * SECOND)
     assert (row["state"], row["due"]) == ("scheduled", START + 7 * SECOND)
     push(room, new("a2", retries=0))
     lease(room)
-    assert end(room, token_of(room, 2), "fail", again_at=START + 7 * SECOND)["state"] == "dead"
+    assert end(room, token_of(room, 2), "fail", retry_at=START + 7 * SECOND)["state"] == "dead"
 
 
 def test_release(room):
@@ -378,7 +378,7 @@ def test_a_lease_lost_in_a_crash_can_be_ended():
     room.hub.tokens.key()
     push(room, new(), new("a2"))
     store = stored(room)
-    first, second = lease(room, most=2)
+    first, second = lease(room, limit=2)
     again = restarted(store)
     assert again.engine.find("a1").state == READY
     assert refused_end(again, f"1-1-{START}-{'0' * 24}") == "not found"
@@ -426,7 +426,7 @@ def test_no_table_keeps_reclaimed_leases(ending):
     room.hub.tokens.key()
     push(room, *(new(f"a{number}", retries=0) for number in range(20)))
     store = stored(room)
-    leased = lease(room, most=20)
+    leased = lease(room, limit=20)
     again = restarted(store)
     owners = (again.engine.leases, again.hub, again.hub.tokens)
     before = table_sizes(*owners)
@@ -531,7 +531,7 @@ def test_work_is_in_the_audit_log(room):
 
 
 def test_a_blocked_job_is_ready_when_its_blocker_is_done(room):
-    push(room, new("a1"), new("a2", blockers=["a1"]))
+    push(room, new("a1"), new("a2", waits_for=["a1"]))
     assert room.engine.find("a2").state == BLOCKED
     lease(room)
     end(room, token_of(room, 1), "complete")
@@ -539,7 +539,7 @@ def test_a_blocked_job_is_ready_when_its_blocker_is_done(room):
 
 
 def test_a_job_blocked_by_a_dead_job_stays_blocked(room):
-    push(room, new("a1", retries=0), new("a2", blockers=["a1"]))
+    push(room, new("a1", retries=0), new("a2", waits_for=["a1"]))
     lease(room)
     end(room, token_of(room, 1), "fail")
     assert (room.engine.find("a1").state, room.engine.find("a2").state) == (DEAD, BLOCKED)

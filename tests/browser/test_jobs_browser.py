@@ -49,13 +49,13 @@ def test_search(page: Page, world: World) -> None:
     page.goto(f"{world.url}/jobs")
     page.locator(".search input").fill("queue:billing state:dead")
     page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.locator("#looked")).to_have_text("3 jobs")
+    expect(page.locator("#examined")).to_have_text("3 jobs")
     assert rows(page) == 3
     page.locator(".search input").fill("statee:dead")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text('Did you mean "state:"?')
     page.get_by_role("link", name="state:dead", exact=True).click()
-    expect(page.locator("#looked")).to_have_text("4 jobs")
+    expect(page.locator("#examined")).to_have_text("4 jobs")
 
 
 def test_hostile_names_link_to_their_jobs(page: Page, world: World) -> None:
@@ -257,7 +257,7 @@ def test_a_job_page_is_live(own: Page, own_world: World) -> None:
 def test_a_long_search_continues_automatically(own: Page, own_world: World) -> None:
     push(own_world, 45_000)
     own.goto(f"{own_world.url}/jobs?q=fetch-1 tasks.Fetch")
-    expect(own.locator("#looked")).to_have_text("1 job", timeout=20_000)
+    expect(own.locator("#examined")).to_have_text("1 job", timeout=20_000)
     assert rows(own) == 1
     expect(own.locator("#stop")).to_be_hidden()
     own.locator("tbody input[name=job]").check()

@@ -1076,7 +1076,7 @@ plain(
     recurring=lambda _: control(recurring={}),
     tracked=lambda _: control(tracked={}),
     tags=lambda _: control(tags={}),
-    throttles=lambda _: control(throttles=True),
+    limits=lambda _: control(limits=True),
     audit=lambda _: control(audit={}),
     counters=lambda _: control(counters=True),
 )

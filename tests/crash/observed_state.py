@@ -14,7 +14,7 @@ from raw_conversation import Conversation
 
 #: Fields that depend on the time of the request or on events since the start.
 _VOLATILE = {
-    "asked",
+    "last_fetch_at",
     "depths",
     "oldest",
     "wait",
@@ -25,7 +25,7 @@ _VOLATILE = {
     "now",
     "server",
     "server_utc_time",
-    "looked",
+    "examined",
 }
 State = dict[str, Any]
 
@@ -39,8 +39,8 @@ _HASHES = [
 
 def observe(conversation: Conversation) -> State:
     ask = _Questions(conversation)
-    found = ask.control(search={"query": {}, "most": 500})["jobs"]
-    queues = ask.control(queues={"most": 500})["queues"]
+    found = ask.control(search={"query": {}, "limit": 500})["jobs"]
+    queues = ask.control(queues={"limit": 500})["queues"]
     state: State = {
         "jobs": {job["seq"]: job for job in found},
         "details": {
@@ -54,12 +54,12 @@ def observe(conversation: Conversation) -> State:
             queue["name"]: ask.control(queue={"name": queue["name"]}) for queue in queues
         },
         "queue order": ask.qless("queues", now()),
-        "recurring": ask.control(recurring={"most": 500}),
-        "tracked": ask.control(tracked={"most": 500}),
-        "tags": ask.control(tags={"most": 100}),
-        "throttles": ask.control(throttles=True),
-        "failures": ask.control(failures={"most": 100}),
-        "audit": ask.control(audit={"most": 500}),
+        "recurring": ask.control(recurring={"limit": 500}),
+        "tracked": ask.control(tracked={"limit": 500}),
+        "tags": ask.control(tags={"limit": 100}),
+        "throttles": ask.control(limits=True),
+        "failures": ask.control(failures={"limit": 100}),
+        "audit": ask.control(audit={"limit": 500}),
         "qless": {job["jid"]: ask.qless("get", job["jid"]) for job in found},
         "configuration": ask.qless("getconfig"),
         "completed": ask.qless("jobs", "complete", 0, 100),

@@ -200,15 +200,20 @@ def test_a_run_on_demand(caplog: pytest.LogCaptureFixture) -> None:
         schedule = PipelineRunner(0, python("for n in range(30): print('table', n)"))
         schedule.start()
         before = schedule.status()
-        assert (before.able, before.running, before.code, before.lines) == (True, False, -1, [])
+        assert (before.available, before.running, before.code, before.lines) == (
+            True,
+            False,
+            -1,
+            [],
+        )
         assert schedule.run_now() == ""
         assert schedule.status().running
         assert schedule.run_now().startswith("The pipeline is already running")
         await until(caplog, "The pipeline run finished after ")
         after = schedule.status()
-        assert (after.running, after.code, after.every) == (False, 0, 0)
+        assert (after.running, after.code, after.every_seconds) == (False, 0, 0)
         assert after.lines == [f"table {number}" for number in range(10, 30)]
-        assert 0 < after.began_at <= after.ended_at
+        assert 0 < after.started_at <= after.ended_at
         assert schedule.run_now() == "", "the next run"
         await until(caplog, "The pipeline run finished after ", times=2)
         await schedule.stop()
@@ -232,7 +237,7 @@ def test_an_unavailable_pipeline_reports_the_reason() -> None:
     async def act() -> None:
         schedule = PipelineRunner(0, python("print('never')"), unable="there is no lake")
         assert schedule.run_now() == "there is no lake"
-        assert schedule.status().able is False
+        assert schedule.status().available is False
         assert schedule.status().lines == ["there is no lake"]
         lost = PipelineRunner(0, ["/no/such/command"])
         assert lost.run_now() == "Cannot start the pipeline: No such file or directory."

@@ -103,11 +103,11 @@ def test_a_key_that_needs_a_restart_keeps_its_value(tmp_path: Path) -> None:
         assert settings["server.max_connections"]["value"] == "600"
         assert settings["server.durability"]["value"] == '"os"'
         assert settings["server.durability"]["source"].endswith("millrace.toml:2")
-        assert settings["lake.path"] | {"about": ""} == {
+        assert settings["lake.path"] | {"description": ""} == {
             "key": "lake.path",
             "value": '""',
             "source": "default",
-            "about": "",
+            "description": "",
             "reloadable": False,
         }
         assert reported["durability"] == "os"
@@ -131,10 +131,10 @@ def test_a_server_without_a_data_folder_answers_all_requests(tmp_path: Path, fol
         reported = send_request(control, server=True)
         assert (reported["data"], reported["lake"], reported["store_bytes"]) == ("", "", 0)
         assert reported["durability"] == "memory"
-        assert reported["pipeline"]["able"] is False
+        assert reported["pipeline"]["available"] is False
         for name in ("recurring", "tracked", "tags", "workers"):
             assert "error" not in send_request(control, **{name: {}}), name
-        for name in ("throttles", "faktory", "pipeline", "sizes", "overview"):
+        for name in ("limits", "faktory", "pipeline", "sizes", "overview"):
             assert "error" not in send_request(control, **{name: True}), name
         assert send_request(control, search={"query": {}})["jobs"] == []
         refused = send_request(control, run_pipeline={"by": "ann"})

@@ -39,7 +39,7 @@ class HttpSpeaker(Speaker):
             "priority": work.rank,
             "at": work.due,
             "lease_for": round(work.ttr * 1_000_000),
-            "blockers": work.after,
+            "waits_for": work.after,
         }
         if work.retries is not None:
             job["retries"] = work.retries
@@ -79,8 +79,8 @@ class HttpSpeaker(Speaker):
     def _answer(self, command: str, job: str, reply: dict[str, Any]) -> Answer:
         if "error" in reply:
             return Refused(command, job, reply["error"])
-        if command == "cancel" and reply["refused"]:
-            return Refused(command, job, reply["refused"][0]["reason"])
+        if command == "cancel" and reply["skipped"]:
+            return Refused(command, job, reply["skipped"][0]["reason"])
         if command != "lease":
             return Accepted(command, job)
         if not reply["jobs"]:

@@ -15,10 +15,8 @@ import pytest
 import qless
 from api_caller import Caller, document
 
-from millrace.admin import scans
-from millrace.admin.audit import MAX_AUDIT_PAGE
 from millrace.admin.samples import MAX_SAMPLED_QUEUES
-from millrace.admin.search import MAX_FAILURE_GROUPS
+from millrace.records.types import MAX_LARGE_PAGE_SIZE, MAX_PAGE_SIZE
 from millrace.web.analytics import MAX_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
@@ -485,9 +483,9 @@ def test_invalid_days_are_refused(api: Caller, request_body: dict[str, str]) -> 
     ("path", "maximum"),
     [
         ("/queues", MAX_SAMPLED_QUEUES),
-        ("/failures", MAX_FAILURE_GROUPS),
-        ("/audit", MAX_AUDIT_PAGE),
-        ("/tags", scans.MAX_PAGE_SIZE),
+        ("/failures", MAX_LARGE_PAGE_SIZE),
+        ("/audit", MAX_LARGE_PAGE_SIZE),
+        ("/tags", MAX_PAGE_SIZE),
         ("/analytics", MAX_DAYS),
     ],
 )

@@ -97,7 +97,7 @@ def test_from_the_lake_and_from_the_outbox(work: Kept) -> None:
         found = read(settings(work), seq)
         assert [event.type for event in found.events][:2] == ["pushed", "leased"]
         assert len(found.events) == 3
-        assert (found.whole, found.source) == (True, "journal")
+        assert (found.complete, found.source) == (True, "journal")
     assert read(settings(work), 0, "job-5").events[0].seq == 5
     assert read(settings(work), 6).events == []
 
@@ -110,14 +110,14 @@ def test_an_incomplete_history_takes_the_push_from_the_job(
 
     def hasty(*given: object) -> history.JobHistory:
         found = real(*given)  # type: ignore[arg-type]
-        return history.JobHistory(found.events[1:], whole=False, source="journal")
+        return history.JobHistory(found.events[1:], complete=False, source="journal")
 
     monkeypatch.setattr(history, "_read", hasty)
     row = job_row(1)
     detail = job_detail(row)
     found = read(settings(work), 1, "job-1", detail)
     assert [event.type for event in found.events] == ["pushed", "leased", "completed"]
-    assert not found.whole
+    assert not found.complete
 
 
 def test_without_a_journal_the_history_comes_from_the_job() -> None:
@@ -150,7 +150,7 @@ def test_readers_of_the_whole_journal_do_not_delay_other_pages(
 
     def slow(*_: object) -> history.JobHistory:
         release.wait(10)
-        return history.JobHistory([], whole=True, source="journal")
+        return history.JobHistory([], complete=True, source="journal")
 
     async def visit() -> history.JobHistory:
         busy = [
@@ -169,4 +169,4 @@ def test_readers_of_the_whole_journal_do_not_delay_other_pages(
     monkeypatch.setattr(history, "_read", slow)
     monkeypatch.setattr(history, "_readers", asyncio.Semaphore(history.MAX_READERS))
     found = asyncio.run(visit())
-    assert (found.whole, found.source) == (False, "job")
+    assert (found.complete, found.source) == (False, "job")

@@ -59,7 +59,7 @@ def test_the_search_sends_the_parsed_query() -> None:
     answer = go(told, "/jobs?q=" + quote('queue:mail "two words"'))
     assert answer.status == 200
     assert request_of(told, "search") == SearchJobs(
-        JobFilter(queue="mail", words=["two words"]), most=50, look=10_000
+        JobFilter(queue="mail", terms=["two words"]), limit=50, max_examined=10_000
     )
     assert "job-1" in answer.text
     assert "1 job" in answer.text
@@ -98,7 +98,10 @@ def test_an_unfinished_search_has_a_link_to_continue() -> None:
 def test_a_search_continues_at_its_cursor() -> None:
     told = world()
     go(told, "/jobs?q=timeout&cursor=abc")
-    assert (request_of(told, "search").cursor, request_of(told, "search").look) == ("abc", 40_000)
+    assert (request_of(told, "search").cursor, request_of(told, "search").max_examined) == (
+        "abc",
+        40_000,
+    )
 
 
 def test_no_results() -> None:
@@ -136,7 +139,7 @@ def test_client_text_is_escaped() -> None:
                     blockers=blockers,
                     dependents=blockers,
                     why=[XSS],
-                    own={XSS: XSS},
+                    protocol_data={XSS: XSS},
                     history=[(1.0, XSS, {XSS: XSS})],
                     result=XSS.encode(),
                     load=XSS,
@@ -318,7 +321,7 @@ def test_the_progress_of_an_action(monkeypatch: pytest.MonkeyPatch) -> None:
     from millrace.web import long_actions as tasks
 
     task = BulkAction(4, f"Delete {XSS}", "me")
-    task.progress = BulkProgress(500, [SkippedJob("a", "held")], 150, 600, 2000, over=False)
+    task.progress = BulkProgress(500, [SkippedJob("a", "held")], 150, 600, 2000, finished=False)
     monkeypatch.setattr(tasks.BulkActions, "known", {4: task}, raising=False)
     monkeypatch.setattr(tasks.BulkActions, "__init__", lambda *_: None)
     text = go(world(), "/tasks/4").text
@@ -349,7 +352,7 @@ def test_a_set(path: str, query: JobFilter, order: str) -> None:
     told = world(search=JobPage([job_row()], 1, 9, "next"))
     answer = go(told, path)
     assert answer.status == 200
-    assert request_of(told, "search") == SearchJobs(query, order=order, most=50)  # type: ignore[arg-type]
+    assert request_of(told, "search") == SearchJobs(query, order=order, limit=50)  # type: ignore[arg-type]
     assert f"{path}?cursor=next" in answer.text
     assert "none card" in go(world(search=JobPage([], 0, 0, "")), path).text
 
@@ -361,7 +364,7 @@ def numbered(count: int) -> Any:
         start = int(request_of.cursor or 0)
         # The jid contains the seq.
         rows = [
-            job_row(jid=f"numbered-{n}") for n in range(start, min(count, start + request_of.most))
+            job_row(jid=f"numbered-{n}") for n in range(start, min(count, start + request_of.limit))
         ]
         end = start + len(rows)
         return JobPage(rows, end, count, str(end) if end < count else "")
@@ -491,7 +494,7 @@ def test_a_job() -> None:
         job=detail(
             row,
             backtrace=["line 1"],
-            twins=2,
+            same_id_count=2,
             why=["Failed permanently."],
             earlier_failures=[EarlierFailureRecord(2, 1, "ValueError", "too old", ["line 0"])],
         )
@@ -578,10 +581,10 @@ def test_the_payload_as_a_file() -> None:
 
 def test_a_large_payload_is_sent_in_parts() -> None:
     data, row = b"0123456789", job_row(size=10)
-    told = world(job=lambda request_of: detail(row, payload=data[request_of.start :][:4]))
+    told = world(job=lambda request_of: detail(row, payload=data[request_of.offset :][:4]))
     assert go(told, "/jobs/x/payload").text == "0123456789"
     changed = world(
-        job=lambda request_of: detail(row, payload=b"0123" if not request_of.start else b"")
+        job=lambda request_of: detail(row, payload=b"0123" if not request_of.offset else b"")
     )
     assert go(changed, "/jobs/x/payload").status == 409
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reference_tables import METRICS_PAGE, metric_table
 from scripted_app import READER, get, scripted_app
 
-from millrace.records import Histogram, Metrics, PageRequest, PortStatus
+from millrace.records import GetMetrics, Histogram, Metrics, PortStatus
 from millrace.web.metrics import MAX_METRIC_QUEUES, MetricsCollector
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -129,7 +129,7 @@ def test_no_queue_name_collides_with_the_sum_of_other_queues(name):
 def test_a_limited_number_of_queues_is_requested():
     room = scripted_app(metrics=numbers())
     get(room, "/metrics")
-    assert room.control.asked == [("metrics", PageRequest(most=MAX_METRIC_QUEUES))]
+    assert room.control.asked == [("metrics", GetMetrics(MAX_METRIC_QUEUES))]
 
 
 def test_openmetrics_on_request():

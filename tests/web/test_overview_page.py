@@ -1,4 +1,5 @@
 import re
+from html import unescape
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,8 @@ from millrace.records import (
     WorkerPage,
     WorkerRecord,
 )
+from millrace.records.forms import to_http
+from millrace.web.charts import Rates
 from millrace.web.render import NONE
 from millrace.web.routes import overview
 
@@ -74,7 +77,7 @@ def test_every_page_has_placeholders_for_the_counts(path):
 
 
 def test_problems_are_shown():
-    html = text(world(overview=an_overview(halted="the disk is full", paused=0)))
+    html = text(world(overview=an_overview(halted="the disk is full", paused_queues=0)))
     assert re.search(r'id="halted" role="alert">.*the disk is full', html)
     assert 'id="paused" hidden' in html
     assert 'id="halted" role="alert" hidden' in text(world())
@@ -88,7 +91,7 @@ def test_before_the_first_commit():
 
 @pytest.mark.parametrize(("query", "days"), [("", 30), ("?days=7", 7), ("?days=999", 180)])
 def test_the_number_of_days_in_the_history(query, days):
-    assert text(world(), f"/{query}").count("&#34;day&#34;") == days
+    assert text(world(), f"/{query}").count("&#34;date&#34;") == days
 
 
 @pytest.mark.parametrize("days", ["x", "-1", "1e3", "²", "9" * 30])
@@ -133,8 +136,32 @@ def test_a_young_server_has_no_rates():
 
 
 def test_the_script_reads_members_that_the_live_stream_sends() -> None:
-    """overview.js reads the oldest job from `oldest_job`."""
-    script = (Path(overview.__file__).parents[1] / "static" / "overview.js").read_text()
-    assert "({ oldest_job: job })" in script
-    sent = msgspec.to_builtins(an_overview())
-    assert {"ready_at", "jid", "seq", "queue"} <= sent["oldest_job"].keys()
+    """The scripts read the overview by the names of its HTTP form, and no member by its position."""
+    folder = Path(overview.__file__).parents[1] / "static"
+    sent = msgspec.to_builtins(to_http(an_overview()))
+    for name in ("base.js", "overview.js"):
+        script = (folder / name).read_text()
+        assert not re.search(r"\[[0-9]\]\W|counts\[", re.sub(r"samples\[0\]", "", script)), name
+        read = re.findall(r"\b(?:o|overview)\.(\w+)(?:\.(\w+))?", script)
+        assert read
+        for member, inner in read:
+            if member == "rates":  # added by base.js
+                assert inner in {"", *Rates._fields}
+                continue
+            assert member in sent, (name, member)
+            if isinstance(sent[member], dict) and inner:
+                assert inner in sent[member], (name, member, inner)
+    assert "({ oldest: job })" in script
+    assert set(re.findall(r"\bjob\.(\w+)", script)) <= sent["oldest"].keys()
+    assert set(re.findall(r"\bsample\.(\w+)", script)) <= sent["samples"][0].keys() | {"time"}
+
+
+def test_the_charts_have_the_samples_and_days_in_the_form_of_the_api() -> None:
+    html = unescape(text(world()))
+    sent = msgspec.to_builtins(to_http(an_overview()))
+    found = re.search(r'data-samples="(\[.*?\])"></div>', html)
+    assert found
+    assert msgspec.json.decode(found[1]) == sent["samples"]
+    days = re.search(r'data-days="(\[.*?\])"></div>', html)
+    assert days
+    assert msgspec.json.decode(days[1])[-2:] == sent["days"]

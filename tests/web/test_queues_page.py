@@ -85,7 +85,7 @@ class TestAll:
     def test_part_of_the_name_and_the_next_page(self):
         told = world(queues=QueuePage([queue_row()], 120, 'm"x&'))
         found = text(told, "/queues?text=a%26b&after=c")
-        assert told.heard == [("queues", ListQueues("a&b", "c", 50))]
+        assert told.heard == [("queues", ListQueues("a&b", limit=50, cursor="c"))]
         assert 'href="/queues?text=a%26b&amp;after=m%22x%26"' in found
         assert "First page" in found
 
@@ -94,7 +94,7 @@ class TestAll:
             queues=QueuePage([queue_row(paused=True)], 60, "x"), act_on_queue=BulkProgress(1, [])
         )
         found = text(told, "/queues?paused=yes")
-        assert told.heard == [("queues", ListQueues("", "", 50, paused=True))]
+        assert told.heard == [("queues", ListQueues(paused=True, limit=50))]
         assert "60 paused queues" in found
         assert 'href="/queues?paused=yes&amp;after=x"' in found
         answer = go(told, "/queues/mail", [("action", "resume"), ("paused", "yes")])
@@ -109,11 +109,11 @@ class TestAll:
     @pytest.mark.parametrize(
         ("row", "said"),
         [
-            (queue_row(asked=0), "no workers"),
-            (queue_row(asked=NOW - 61 * SECOND), "no workers"),
-            (queue_row(asked=NOW - SECOND), "last fetch"),
-            (queue_row(asked=0, waiters=2), "2 wait"),
-            (queue_row(asked=0, paused=True), ">paused<"),
+            (queue_row(last_fetch_at=0), "no workers"),
+            (queue_row(last_fetch_at=NOW - 61 * SECOND), "no workers"),
+            (queue_row(last_fetch_at=NOW - SECOND), "last fetch"),
+            (queue_row(last_fetch_at=0, waiters=2), "2 wait"),
+            (queue_row(last_fetch_at=0, paused=True), ">paused<"),
         ],
     )
     def test_the_last_fetch_is_shown(self, row, said):
@@ -181,7 +181,7 @@ class TestOne:
         }
         told = world(search=lambda asked: pages[asked.cursor])
         found = text(told, "/queues/mail")
-        assert [asked.most for name, asked in told.heard if name == "search"] == [25, 24, 24]
+        assert [asked.limit for name, asked in told.heard if name == "search"] == [25, 24, 24]
         assert found.index("/jobs/job-1") < found.index("/jobs/job-2")
         assert "Next page" not in found
 
@@ -199,7 +199,7 @@ class TestOne:
     def test_paused_queues_and_queues_without_workers_have_a_notice(self):
         paused = world(queue=queue_detail(queue_row(paused=True)))
         assert "This queue is paused" in text(paused, "/queues/mail")
-        lonely = world(queue=queue_detail(queue_row(asked=0)))
+        lonely = world(queue=queue_detail(queue_row(last_fetch_at=0)))
         assert "no worker fetches from this queue" in text(lonely, "/queues/mail")
 
     def test_recurring_jobs_of_this_queue(self):
@@ -210,7 +210,7 @@ class TestOne:
             "": RecurringPage([row("one", "mail"), row("two", "other")], 3, "two"),
             "two": RecurringPage([row("three", "mail")], 3, ""),
         }
-        told = world(recurring=lambda asked: pages[asked.after])
+        told = world(recurring=lambda asked: pages[asked.cursor])
         found = text(told, "/queues/mail?state=recurring")
         assert ">one<" in found
         assert ">three<" in found
@@ -275,7 +275,7 @@ class TestActing:
         assert go(told, "/queues/m", form).headers["location"] == "/queues?text=x+y&after=%26"
 
     def test_clear(self):
-        told = world(act_on_queue=[BulkProgress(500, [], over=False), BulkProgress(1234, [])])
+        told = world(act_on_queue=[BulkProgress(500, [], finished=False), BulkProgress(1234, [])])
         answer = go(told, "/queues/mail", [("action", "clear"), ("back", "queue")])
         assert answer.headers["location"] == "/queues/mail"
         assert answer.said == "Cleared queue mail. 1,234 jobs removed."

@@ -44,10 +44,10 @@ def recurring(jid: str = "every", **more: object) -> RecurringRecord:
         "retries": 5,
         "backlog": 0.0,
         "tags": ["nightly"],
-        "next": NOW,
+        "next_at": NOW,
         "count": 12,
         "payload": b'{"deep": true}',
-        "throttles": [],
+        "limits": [],
         "size": 14,
     }
     return RecurringRecord(jid=jid, **values | more)  # type: ignore[arg-type]
@@ -165,9 +165,9 @@ def test_tags_link_to_their_jobs() -> None:
 
 
 def test_throttles() -> None:
-    assert "No limits" in get(scripted_app(throttles=LimitPage([])), "/throttles").text
+    assert "No limits" in get(scripted_app(limits=LimitPage([])), "/throttles").text
     rows = [LimitRecord(XSS, 2, 0, ["a/b"], [f"w{n}" for n in range(30)])]
-    text = get(scripted_app(throttles=LimitPage(rows)), "/throttles").text
+    text = get(scripted_app(limits=LimitPage(rows)), "/throttles").text
     assert 'href="/jobs/a%2Fb"' in text
     assert "and 20 more" in text
     assert "<img src=x" not in text

@@ -176,7 +176,7 @@ def test_the_audit_log() -> None:
     for told in ("chief", "delete", "1,204", 'href="/audit?before=9"', 'href="/audit"'):
         assert told in text
     assert "<img src=x" not in text
-    assert room.control.asked[0][1].before == 10
+    assert room.control.asked[0][1].cursor == 10
 
 
 @pytest.mark.parametrize("before", ["-1", "x", "1.5", "9" * 30, "²"])

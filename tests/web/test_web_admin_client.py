@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from told_room import an_overview
 
 from millrace.admin import client as control
 from millrace.admin.client import AdminClient
@@ -21,14 +22,14 @@ from millrace.web.long_actions import BulkActions
 
 Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
 OVER = msgspec.json.encode(BulkProgress(3, []))
-GOES_ON = msgspec.json.encode(BulkProgress(1, [], over=False))
+GOES_ON = msgspec.json.encode(BulkProgress(1, [], finished=False))
 
 
 def wrapped(answer: bytes) -> bytes:
     """The reply in the format of a server; values that are no objects stay unchanged."""
     if answer == b"?" or answer.startswith(b'{"error"'):
         return answer
-    member = b"progress" if b'"over":false' in answer else b"result"
+    member = b"progress" if b'"finished":false' in answer else b"result"
     return b'{"%b":%b}' % (member, answer)
 
 
@@ -46,7 +47,7 @@ class Server:
         self.callers.add(writer)
         with contextlib.suppress(ConnectionError):
             await reader.readline()
-            writer.write(b'{"result":{"version":2,"server":"0"}}\n')
+            writer.write(b'{"result":{"version":3,"server":"0"}}\n')
             while line := await reader.readline():
                 async for answer in self._answering(msgspec.json.decode(line)):
                     writer.write(wrapped(answer) + b"\n")
@@ -280,17 +281,28 @@ def test_the_number_of_actions_is_limited_and_running_ones_are_kept(
 # The live stream
 
 
+def overview(processed: int) -> bytes:
+    return msgspec.json.encode(an_overview(processed=processed))
+
+
+def processed(event: bytes) -> int:
+    assert event.startswith(b"event: overview\ndata: {")
+    assert event.endswith(b"}\n\n")
+    return msgspec.json.decode(event.split(b"data: ")[1])["processed"]
+
+
 def test_the_live_stream_sends_states_and_errors(tmp_path: Path):
-    said = [b'{"now":1}', b'{"error":{"detail":"full disk","code":"unavailable"}}', b'{"now":2}']
+    full = b'{"error":{"detail":"full disk","code":"unavailable"}}'
+    said = [overview(1), full, overview(2)]
 
     async def next_reply(_: dict[str, Any]) -> AsyncIterator[bytes]:
-        yield said.pop(0) if said else b'{"now":9}'
+        yield said.pop(0) if said else overview(9)
 
     async def scenario(_: Server, admin_client: AdminClient) -> None:
         live = LiveStream(admin_client)
         events = live.events()
         assert await anext(events) == b"retry: 2000\n\n"
-        assert await anext(events) == b'event: overview\ndata: {"now":1}\n\n'
+        assert processed(await anext(events)) == 1
         assert await anext(events) == b'event: away\ndata: "full disk"\n\n'
         late = live.events()
         assert (await anext(late)).endswith(b'data: "full disk"\n\n')  # the current state
@@ -309,7 +321,7 @@ def test_a_slow_listener_misses_some_events(tmp_path: Path, monkeypatch: pytest.
     async def counting(_: dict[str, Any]) -> AsyncIterator[bytes]:
         nonlocal count
         count += 1
-        yield str(count).encode()
+        yield overview(count)
 
     async def scenario(_: Server, admin_client: AdminClient) -> None:
         live = LiveStream(admin_client)
@@ -318,10 +330,29 @@ def test_a_slow_listener_misses_some_events(tmp_path: Path, monkeypatch: pytest.
         while count < 50:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
         first = await anext(events)
-        assert int(first.split()[3]) > 40
+        assert processed(first) > 40
         await events.aclose()  # type: ignore[attr-defined]
 
     run(tmp_path, counting, scenario)
+
+
+def test_an_invalid_reply_does_not_end_the_live_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("millrace.web.live.EVERY", 0.001)
+    said = [b'{"now":"soon"}', overview(1)]
+
+    async def next_reply(_: dict[str, Any]) -> AsyncIterator[bytes]:
+        yield said.pop(0) if said else overview(2)
+
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        events = LiveStream(admin_client).events()
+        await anext(events)
+        assert (await anext(events)).startswith(b"event: away\n")
+        assert processed(await anext(events)) == 1
+        await events.aclose()  # type: ignore[attr-defined]
+
+    run(tmp_path, next_reply, scenario)
 
 
 def test_a_stream_ends_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -22,7 +22,7 @@ def row(wid: str = "w1", protocol: str = "faktory", **more: object) -> WorkerRec
         "rss_kb": 2048,
         "state": "",
         "started_at": NOW,
-        "beat_at": NOW,
+        "heartbeat_at": NOW,
         "connections": 3,
         "held": [],
         "count": 0,
@@ -109,4 +109,4 @@ def test_more_workers_than_a_page_has() -> None:
     room = scripted_app(workers=WorkerPage([row()], 200, "faktory/w1"))
     text = get(room, "/busy?after=x").text
     assert 'href="/busy?after=faktory%2Fw1"' in text
-    assert room.control.asked[0][1].after == "x"
+    assert room.control.asked[0][1].cursor == "x"

@@ -29,17 +29,17 @@ MAX_NAMED_DEPENDENTS: Final = 3
 KILLED: Final = ("killed", "killed by an operator")
 
 
-def apply(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def apply(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     """Perform the requested action on one job."""
-    action, state = JOB_ACTIONS[asked.action], STATE_NAMES[job.state]
+    action, state = JOB_ACTIONS[request.action], STATE_NAMES[job.state]
     if state not in action.states:
         raise NotApplicable(
             f"The job is {state}; this action requires the state {action.state_list}."
         )
-    FUNCTIONS[asked.action](hub, job, asked, now)
+    FUNCTIONS[request.action](hub, job, request, now)
 
 
-def retry(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def retry(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     qless = hub.qless
     if job.state == DEAD and job.origin == QLESS and qless is not None:
         work.put_again(qless, now, job, job.queue, 0)
@@ -47,7 +47,7 @@ def retry(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
         hub.engine.retry_now(job, now)
 
 
-def kill(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def kill(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     engine, qless = hub.engine, hub.qless
     if job.origin != QLESS or qless is None:
         engine.kill(job, now)
@@ -64,7 +64,7 @@ def kill(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     qless.publish_tracked("failed", job.jid)
 
 
-def cancel(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def cancel(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     found, others = hub.engine.some_dependents(job, MAX_NAMED_DEPENDENTS + 1)
     waiting = [shorten(each.jid) for each in found if each is not job]
     if waiting:
@@ -77,7 +77,7 @@ def cancel(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     remove(hub, job, now)
 
 
-def delete(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def delete(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     remove(hub, job, now)
 
 
@@ -88,54 +88,54 @@ def remove(hub: AdminService, job: Job, now: int) -> None:
     hub.engine.cancel(job, now)
 
 
-def move(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def move(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if job.state == DONE and job.origin != QLESS:  # Qless repeats a completed job this way
         raise NotApplicable("The job is done. Only completed Qless jobs can be moved.")
     due = job.due_at if job.state in {SCHEDULED, BLOCKED} else 0
     qless = hub.qless
     if qless is not None and _has_part(job):
-        work.put_again(qless, now, job, asked.queue, due)
+        work.put_again(qless, now, job, request.queue, due)
     else:
-        hub.engine.move(job, asked.queue, now, NO_PROTOCOL, due=due)
+        hub.engine.move(job, request.queue, now, NO_PROTOCOL, due=due)
 
 
-def priority(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def priority(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     """Set the priority, in the scale of the protocol that pushed the job."""
-    rank = 0.0 - asked.priority if job.origin == GOQUEUE else asked.priority
+    rank = 0.0 - request.priority if job.origin == GOQUEUE else request.priority
     if not _has_part(job):
         hub.engine.set_rank(job, rank, job.position)
         return
     part = details_of(job)
     if job.origin == QLESS:
-        part.priority = asked.priority
+        part.priority = request.priority
     else:
         part.priority = 0.0 - rank if part.lower_first else rank
     hub.engine.set_rank(job, job.rank if part.front else part.rank, job.position)
 
 
-def tag(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def tag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     known = _tags(job)
-    added = [tag for tag in dict.fromkeys(asked.tags) if tag not in known]
+    added = [tag for tag in dict.fromkeys(request.tags) if tag not in known]
     if not added:
         raise NotApplicable("The job has these tags already.")
     _set_tags(hub, job, [*known, *added], now)
 
 
-def untag(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def untag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     known = _tags(job)
-    left = [tag for tag in known if tag not in asked.tags]
+    left = [tag for tag in known if tag not in request.tags]
     if left == known:
         raise NotApplicable("The job has none of these tags.")
     _set_tags(hub, job, left, now)
 
 
-def track(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def track(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if hub.qless is not None:
         hub.qless.publish("track", job.jid.encode())
     hub.engine.track(job.jid, now)
 
 
-def untrack(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def untrack(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if not is_tracked(hub, job.jid):
         raise NotApplicable("The job is not tracked.")
     untrack_id(hub, job.jid)
@@ -152,13 +152,13 @@ def untrack_id(hub: AdminService, jid: str) -> None:
     hub.engine.track(jid, None)
 
 
-def undepend(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def undepend(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     assert job.extra is not None
     waits_for = job.extra.blockers
     if not waits_for:
         raise NotApplicable(f"The job waits for the load {job.extra.load}, not for other jobs.")
-    if asked.waits_for:
-        named = {each.seq for name in asked.waits_for for each in jobs_by_id(hub.engine, name)}
+    if request.waits_for:
+        named = {each.seq for name in request.waits_for for each in jobs_by_id(hub.engine, name)}
         away = [seq for seq in waits_for if seq in named]
         if not away:
             raise NotApplicable("The job depends on none of these jobs.")
@@ -167,7 +167,7 @@ def undepend(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> Non
     hub.engine.unblock(job, away, now)
 
 
-def timeout(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+def timeout(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     engine, qless = hub.engine, hub.qless
     if job.holder_protocol == QLESS and qless is not None:
         work.revoke(qless, now, job, engine.time_of(job, now))

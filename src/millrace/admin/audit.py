@@ -147,20 +147,17 @@ def truncate(text: str, most: int) -> str:
 
 # Operations
 
-#: Maximum entries per page.
-MAX_AUDIT_PAGE: Final = 500
 
-
-def list_audit(hub: "AdminService", asked: ListAudit, now: int) -> AuditPage:
-    found = hub.audit.before(asked.before, max(1, min(asked.most, MAX_AUDIT_PAGE)))
+def list_audit(hub: "AdminService", request: ListAudit, now: int) -> AuditPage:
+    found = hub.audit.before(request.cursor, request.limit)
     more = found[-1].number if found and hub.audit.has_before(found[-1].number) else 0
     return AuditPage(found, more)
 
 
-def add_note(hub: "AdminService", asked: AuditNote, now: int) -> Ok:
+def add_note(hub: "AdminService", request: AuditNote, now: int) -> Ok:
     require_writable(hub.engine)
-    if asked.action == LOGIN_REFUSED:
-        hub.audit.add_refused(now, asked.by, asked.action, asked.target)
+    if request.action == LOGIN_REFUSED:
+        hub.audit.add_refused(now, request.by, request.action, request.target)
     else:
-        hub.audit.add(now, asked.by, asked.action, asked.target)
+        hub.audit.add(now, request.by, request.action, request.target)
     return Ok()

@@ -45,71 +45,74 @@ PROGRESS_INTERVAL: Final = 500
 MAX_LISTED_SKIPS: Final = 100
 
 
-def act_on_jobs(hub: AdminService, asked: ActionRequest, now: int) -> Iterator[BulkProgress | None]:
+def act_on_jobs(
+    hub: AdminService, request: ActionRequest, now: int
+) -> Iterator[BulkProgress | None]:
     require_writable(hub.engine)
-    _check(asked)
-    if asked.query is None:
-        return _act_on_some(hub, asked)
-    return _act_on_all(hub, asked, asked.query)
+    _check(request)
+    if request.query is None:
+        return _act_on_some(hub, request)
+    return _act_on_all(hub, request, request.query)
 
 
-def _act_on_some(hub: AdminService, asked: ActionRequest) -> Iterator[BulkProgress | None]:
-    engine, acted = hub.engine, BulkProgress(0, [], over=False)
-    only = None if asked.only is None else FilterMatcher(hub, asked.only)
+def _act_on_some(hub: AdminService, request: ActionRequest) -> Iterator[BulkProgress | None]:
+    engine, acted = hub.engine, BulkProgress(0, [], finished=False)
+    only = None if request.only is None else FilterMatcher(hub, request.only)
     jobs: dict[int, Job] = {}
-    for name in asked.jobs:
+    for name in request.jobs:
         found = jobs_by_id(engine, name)
         if found:
             job = next((each for each in found if only is None or only.admits(each)), found[0])
             jobs[job.seq] = job
-        elif asked.action == "untrack" and is_tracked(hub, name):
+        elif request.action == "untrack" and is_tracked(hub, name):
             untrack_id(hub, name)  # clients may still track a deleted job
             acted.done += 1
         else:
             _refuse(acted, name, "Job not found.")
-    for seq in asked.seqs:
+    for seq in request.seqs:
         if seq in engine.jobs:
             jobs[seq] = engine.jobs[seq]
         else:
             _refuse(acted, str(seq), "Job not found.")
-    names = list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))
-    acted.of = acted.done + len(jobs)
-    ordered = _in_order(engine, asked, jobs.values(), set(jobs))
-    for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MAX_LISTED_SKIPS]), only):
+    names = list(dict.fromkeys([*request.jobs, *map(str, request.seqs)]))
+    acted.total = acted.done + len(jobs)
+    ordered = _in_order(engine, request, jobs.values(), set(jobs))
+    for _ in _do_all(hub, request, ordered, acted, ", ".join(names[:MAX_LISTED_SKIPS]), only):
         yield None
     yield acted
 
 
 def _act_on_all(
-    hub: AdminService, asked: ActionRequest, query: JobFilter
+    hub: AdminService, request: ActionRequest, query: JobFilter
 ) -> Iterator[BulkProgress | None]:
-    engine, meaning, acted = hub.engine, FilterMatcher(hub, query), BulkProgress(0, [], over=False)
+    engine, acted = hub.engine, BulkProgress(0, [], finished=False)
+    meaning = FilterMatcher(hub, query)
     undone, jobs, seqs = engine.revert_count, list[Job](), set[int]()
     found = matching_jobs(hub, query)
     for job in found:
         if job is not None:
             jobs.append(job)
-            if asked.action == "cancel":
+            if request.action == "cancel":
                 seqs.add(job.seq)
-        elif found.looked - acted.looked >= SCAN_PROGRESS_INTERVAL:
-            acted.looked, acted.of = found.looked, found.of
+        elif found.examined - acted.examined >= SCAN_PROGRESS_INTERVAL:
+            acted.examined, acted.total = found.examined, found.total
             yield acted
         else:
             yield None
     check_not_reverted(engine, undone, acted)
-    acted.looked, acted.of = 0, len(jobs)
-    ordered = _in_order(engine, asked, jobs, seqs)
+    acted.examined, acted.total = 0, len(jobs)
+    ordered = _in_order(engine, request, jobs, seqs)
     told = 0
-    for _ in _do_all(hub, asked, ordered, acted, write(query) or "all jobs", meaning):
-        tell = acted.looked - told >= PROGRESS_INTERVAL
-        told = acted.looked if tell else told
+    for _ in _do_all(hub, request, ordered, acted, write(query) or "all jobs", meaning):
+        tell = acted.examined - told >= PROGRESS_INTERVAL
+        told = acted.examined if tell else told
         yield acted if tell else None
     yield acted
 
 
 def _do_all(
     hub: AdminService,
-    asked: ActionRequest,
+    request: ActionRequest,
     jobs: Iterable[Job | None],
     acted: BulkProgress,
     target: str,
@@ -120,34 +123,34 @@ def _do_all(
     """
     engine = hub.engine
     undone = engine.revert_count
-    target += describe_argument(JOB_ACTIONS[asked.action], asked)
-    number = hub.audit.add(hub.now, asked.by, asked.action, target)
+    target += describe_argument(JOB_ACTIONS[request.action], request)
+    number = hub.audit.add(hub.now, request.by, request.action, target)
     try:
         for job in jobs:
             if job is None:
                 yield
                 check_not_reverted(engine, undone, acted)
                 continue
-            if asked.action == "delete":
+            if request.action == "delete":
                 for _ in _let_go(hub, job, meaning):
                     yield
                     check_not_reverted(engine, undone, acted)
-            acted.looked += 1
+            acted.examined += 1
             if engine.jobs.get(job.seq) is not job:
-                if asked.query is None:
+                if request.query is None:
                     _refuse(acted, job.jid, "The job no longer exists.")
             elif meaning is None or meaning.admits(job):
-                _do(hub, job, asked, acted)
-            elif asked.only is not None:
+                _do(hub, job, request, acted)
+            elif request.only is not None:
                 reason = f"The job is {STATE_NAMES[job.state]} and no longer matches."
                 _refuse(acted, job.jid, reason)
-            if acted.looked % ACTION_SLICE_SIZE == 0:
+            if acted.examined % ACTION_SLICE_SIZE == 0:
                 yield
                 check_not_reverted(engine, undone, acted)
     finally:
         if not engine.unavailable and engine.revert_count == undone:
             hub.audit.count(number, acted.done)
-    acted.looked, acted.over = acted.of, True
+    acted.examined, acted.finished = acted.total, True
 
 
 def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None:
@@ -158,9 +161,9 @@ def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None
         raise AdminError(f"{reason}: {some}, try again later", "unavailable")
 
 
-def _do(hub: AdminService, job: Job, asked: ActionRequest, acted: BulkProgress) -> None:
+def _do(hub: AdminService, job: Job, request: ActionRequest, acted: BulkProgress) -> None:
     try:
-        apply(hub, job, asked, hub.now)
+        apply(hub, job, request, hub.now)
     except (NotApplicable, EngineError) as reason:
         _refuse(acted, job.jid, str(reason) or str(type(reason).__doc__))
     else:
@@ -168,9 +171,9 @@ def _do(hub: AdminService, job: Job, asked: ActionRequest, acted: BulkProgress) 
 
 
 def _refuse(acted: BulkProgress, name: str, reason: str) -> None:
-    acted.refused_count += 1
-    if len(acted.refused) < MAX_LISTED_SKIPS:
-        acted.refused.append(SkippedJob(name, reason))
+    acted.skipped_count += 1
+    if len(acted.skipped) < MAX_LISTED_SKIPS:
+        acted.skipped.append(SkippedJob(name, reason))
 
 
 def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Iterator[None]:
@@ -192,13 +195,13 @@ def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Itera
 
 
 def _in_order(
-    engine: Engine, asked: ActionRequest, jobs: Iterable[Job], seqs: set[int]
+    engine: Engine, request: ActionRequest, jobs: Iterable[Job], seqs: set[int]
 ) -> Iterable[Job | None]:
     """Order the jobs so that the action cancels dependents before their blockers. It then neither
     unblocks a job that it cancels later, nor refuses a job because of a dependent that it cancels
     as well.
     """
-    if asked.action != "cancel" or not engine.blocked:
+    if request.action != "cancel" or not engine.blocked:
         return jobs
     return _dependents_first(engine, jobs, seqs)
 
@@ -231,35 +234,35 @@ def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> It
 # Validation of requests
 
 
-def _check(asked: ActionRequest) -> None:
-    some = asked.jobs or asked.seqs
-    if bool(some) == (asked.query is not None):
+def _check(request: ActionRequest) -> None:
+    some = request.jobs or request.seqs
+    if bool(some) == (request.query is not None):
         raise AdminError("Give either jobs or a query.")
-    if len(asked.jobs) + len(asked.seqs) > MAX_NAMED_JOBS:
+    if len(request.jobs) + len(request.seqs) > MAX_NAMED_JOBS:
         raise AdminError(f"More than {MAX_NAMED_JOBS} jobs are named. Use a query.", "too large")
-    if any(len(name) > MAX_NAME_LENGTH for name in (*asked.jobs, *asked.waits_for)):
+    if any(len(name) > MAX_NAME_LENGTH for name in (*request.jobs, *request.waits_for)):
         raise AdminError(f"A name is longer than {MAX_NAME_LENGTH} characters.", "too large")
-    if asked.only is not None and (asked.query is not None or asked.only.words):
+    if request.only is not None and (request.query is not None or request.only.terms):
         raise AdminError("`only` requires named jobs and supports no text terms.")
-    check_argument(JOB_ACTIONS[asked.action], asked)
+    check_argument(JOB_ACTIONS[request.action], request)
 
 
-def check_argument(action: OperatorAction, asked: ActionRequest | RecurringAction) -> None:
+def check_argument(action: OperatorAction, request: ActionRequest | RecurringAction) -> None:
     if action.argument == "queue":
-        check_queue(asked.queue)
-    elif action.argument == "tags" and not asked.tags:
+        check_queue(request.queue)
+    elif action.argument == "tags" and not request.tags:
         raise AdminError("Give at least one tag.")
 
 
-def describe_argument(action: OperatorAction, asked: ActionRequest | RecurringAction) -> str:
+def describe_argument(action: OperatorAction, request: ActionRequest | RecurringAction) -> str:
     """Describe the argument for the audit log."""
     match action.argument:
         case "queue":
-            return f" to the queue {quoted(asked.queue)}"
+            return f" to the queue {quoted(request.queue)}"
         case "priority":
-            return f" to {asked.priority:g}"
+            return f" to {request.priority:g}"
         case "tags":
-            return " with " + ", ".join(map(quoted, asked.tags))
-        case "waits_for" if isinstance(asked, ActionRequest) and asked.waits_for:
-            return " of " + ", ".join(asked.waits_for)
+            return " with " + ", ".join(map(quoted, request.tags))
+        case "waits_for" if isinstance(request, ActionRequest) and request.waits_for:
+            return " of " + ", ".join(request.waits_for)
     return ""

@@ -114,7 +114,7 @@ class AdminClient:
     async def ask(
         self, type_: type[T], *, patience: float | None = REPLY_TIMEOUT, **request: Any
     ) -> T:
-        """The result of an operation: `await client.ask(QueuePage, queues=ListQueues(most=50))`."""
+        """The result of an operation: `await client.ask(QueuePage, queues=ListQueues("mail"))`."""
         return msgspec.json.decode(await self.raw(patience=patience, **request), type=type_)
 
     async def raw(self, *, patience: float | None = REPLY_TIMEOUT, **request: Any) -> bytes:

@@ -2,10 +2,10 @@ r"""One connection to the admin socket: lines of JSON.
 
 The first line is a hello with the version of the protocol; every further line is one operation:
 
-    C: {"hello": {"version": 2, "client": "web 0.1.0"}}
-    S: {"result": {"version": 2, "server": "0.1.0"}}
-    C: {"queues": {"most": 50}}
-    S: {"result": {"queues": [...], "count": 3, "more": ""}}
+    C: {"hello": {"version": 3, "client": "web 0.1.0"}}
+    S: {"result": {"version": 3, "server": "0.1.0"}}
+    C: {"queues": {"limit": 50}}
+    S: {"result": {"queues": [...], "count": 3, "next": ""}}
     C: {"act": {"action": "retry", "query": {"state": "dead"}, "by": "ann"}}
     S: {"progress": {"done": 500, ...}}
     S: {"result": {"done": 731, ...}}
@@ -94,7 +94,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "act_on_recurring": recurring.act_on_recurring,
     "tracked": recurring.list_tracked,
     "tags": recurring.list_tags,
-    "throttles": recurring.list_limits,
+    "limits": recurring.list_limits,
     "set_qless": recurring.set_qless,
     "audit": audit.list_audit,
     "note": audit.add_note,
@@ -184,10 +184,12 @@ class AdminConnection(Connection):
             self._end_with(AdminErrorReply.of("bad request", f"Invalid hello: {error}"))
             return
         if hello.version != PROTOCOL_VERSION:
-            newer = "server" if hello.version > PROTOCOL_VERSION else "client"
+            step = f"Upgrade the client. It must be of Millrace {__version__}."
+            if hello.version > PROTOCOL_VERSION:
+                step = "Upgrade the server. If it was upgraded while it ran, restart it."
             detail = (
                 f"The client uses version {hello.version} of the admin protocol, this server "
-                f"(Millrace {__version__}) version {PROTOCOL_VERSION}. Upgrade the {newer}."
+                f"(Millrace {__version__}) version {PROTOCOL_VERSION}. {step}"
             )
             self._end_with(AdminErrorReply.of("refused", detail))
             return
@@ -357,5 +359,5 @@ def _line(reply: Reply) -> bytes:
 
 def _is_progress(reply: Reply) -> bool:
     if isinstance(reply, BulkProgress | ImportProgress):
-        return not reply.over
+        return not reply.finished
     return isinstance(reply, Counters) and reply.more

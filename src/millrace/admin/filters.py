@@ -86,17 +86,17 @@ class FilterMatcher:
     """A compiled query."""
 
     def __init__(self, hub: AdminService, query: JobFilter) -> None:
-        if len(query.words) > MAX_TERMS:
+        if len(query.terms) > MAX_TERMS:
             raise AdminError(f"A search has at most {MAX_TERMS} text terms.")
-        texts = [*query.words, query.error or ""]
+        texts = [*query.terms, query.error or ""]
         if any(len(text) > MAX_TERM for text in texts):
             raise AdminError(f"A text term has at most {MAX_TERM} characters.")
         self._hub = hub
         self._query = query
         self.state = None if query.state is None else STATE_NAMES.index(query.state)
         self._origin = None if query.protocol is None else _protocol(query.protocol)
-        self.words = [TextPattern(word) for word in query.words if word]
-        self._weight = sum(CHUNK_SIZE // word.piece for word in self.words)
+        self.terms = [TextPattern(word) for word in query.terms if word]
+        self._weight = sum(CHUNK_SIZE // word.piece for word in self.terms)
         self._error = TextPattern(query.error) if query.error else None
         self._about_failures = any(
             each is not None for each in (query.group, query.fingerprint, self._error)
@@ -155,7 +155,7 @@ class FilterMatcher:
 
     def has_words(self, job: Job) -> bool:
         """Return whether the job contains all search terms. Use it for jobs with a low `cost`."""
-        for word in self.words:
+        for word in self.terms:
             if not word.is_within(self._hub.engine.payload(job)) and not _names(word, job):
                 return False
         return True
@@ -164,7 +164,7 @@ class FilterMatcher:
         """Search a job of any size in chunks. Yield None after each chunk, and finally the result
         of `has_words`.
         """
-        for word in self.words:
+        for word in self.terms:
             if _names(word, job):
                 continue
             step = word.piece - word.margin

@@ -40,33 +40,33 @@ MAX_SOURCE_LENGTH: Final = 200
 Steps = Iterator[ImportProgress | None]
 
 
-def import_jobs(hub: AdminService, asked: ImportJobs, now: int) -> Steps:
-    if not 0 < len(asked.source) <= MAX_SOURCE_LENGTH:
+def import_jobs(hub: AdminService, request: ImportJobs, now: int) -> Steps:
+    if not 0 < len(request.source) <= MAX_SOURCE_LENGTH:
         raise AdminError(f"The name of a source has 1 to {MAX_SOURCE_LENGTH} characters.")
-    match asked.step:
+    match request.step:
         case "check":
-            return _check(hub, asked)
+            return _check(hub, request)
         case "begin":
             require_room(hub.engine)
-            return _begin(hub, asked)
+            return _begin(hub, request)
         case "stage":
             require_room(hub.engine)
-            return _stage(hub, asked)
+            return _stage(hub, request)
         case "finish":
             require_writable(hub.engine)
-            return _finish(hub, asked)
+            return _finish(hub, request)
         case "discard":
             require_writable(hub.engine)
-            return _discard(hub, asked)
+            return _discard(hub, request)
 
 
-def _check(hub: AdminService, asked: ImportJobs) -> Steps:
-    engine, known = hub.engine, hub.imported.of(asked.source)
-    found = ImportProgress(0, 0, first=_is_first(engine, asked.source))
-    for number, job in enumerate(asked.jobs, 1):
+def _check(hub: AdminService, request: ImportJobs) -> Steps:
+    engine, known = hub.engine, hub.imported.of(request.source)
+    found = ImportProgress(0, 0, first=_is_first(engine, request.source))
+    for number, job in enumerate(request.jobs, 1):
         if imports.digest(job.jid) in known:
             found.known.append(job.jid)
-        elif job.jid in engine.by_jid and not _is_staged(engine, asked.source, job.jid):
+        elif job.jid in engine.by_jid and not _is_staged(engine, request.source, job.jid):
             found.existing.append(job.jid)
         else:
             found.done += 1
@@ -86,20 +86,20 @@ def _is_staged(engine: Engine, source: str, jid: str) -> bool:
     return extra is not None and extra.load in imports.load_names(source)
 
 
-def _begin(hub: AdminService, asked: ImportJobs) -> Steps:
+def _begin(hub: AdminService, request: ImportJobs) -> Steps:
     """Complete or discard the last run, and start a new one."""
-    yield from _release(hub, asked.source, 0)
-    yield from _discard_staged(hub, asked.source)
-    yield ImportProgress(imports.begin(hub.engine, asked.source, hub.now), 0)
+    yield from _release(hub, request.source, 0)
+    yield from _discard_staged(hub, request.source)
+    yield ImportProgress(imports.begin(hub.engine, request.source, hub.now), 0)
 
 
-def _stage(hub: AdminService, asked: ImportJobs) -> Steps:
-    engine, source = hub.engine, asked.source
+def _stage(hub: AdminService, request: ImportJobs) -> Steps:
+    engine, source = hub.engine, request.source
     known, undone = hub.imported.of(source), engine.revert_count
-    _need_open(hub, asked)
-    found = ImportProgress(asked.run, 0)
+    _need_open(hub, request)
+    found = ImportProgress(request.run, 0)
     staged: list[str] = []
-    for number, job in enumerate(asked.jobs, 1):
+    for number, job in enumerate(request.jobs, 1):
         if imports.digest(job.jid) in known:
             found.known.append(job.jid)
         elif imports.stage(engine, source, _push(job), _history(job), hub.now) is None:
@@ -108,37 +108,37 @@ def _stage(hub: AdminService, asked: ImportJobs) -> Steps:
             found.done += 1
             staged.append(job.jid)
         if number % IMPORT_SLICE_SIZE == 0:
-            imports.remember(engine, source, asked.run, staged)
+            imports.remember(engine, source, request.run, staged)
             staged = []
             yield None
             _check_kept(engine, undone)
-            _need_open(hub, asked)
-    imports.remember(engine, source, asked.run, staged)
+            _need_open(hub, request)
+    imports.remember(engine, source, request.run, staged)
     yield found
 
 
-def _finish(hub: AdminService, asked: ImportJobs) -> Steps:
+def _finish(hub: AdminService, request: ImportJobs) -> Steps:
     """Apply the settings and complete the run in one change, then release the jobs in slices."""
-    engine, source = hub.engine, asked.source
-    _need_open(hub, asked)
+    engine, source = hub.engine, request.source
+    _need_open(hub, request)
     total = imports.staged_count(engine, source)
-    if asked.settings is not None and _is_first(engine, source):
-        _apply(hub, asked.settings)
-    imports.finish(engine, source, asked.run, hub.now)
+    if request.settings is not None and _is_first(engine, source):
+        _apply(hub, request.settings)
+    imports.finish(engine, source, request.run, hub.now)
     hub.imported.clear()
-    number = hub.audit.add(hub.now, asked.by, "import", source)
+    number = hub.audit.add(hub.now, request.by, "import", source)
     hub.audit.count(number, total)
     yield None
     yield from _release(hub, source, total)
-    yield ImportProgress(asked.run, total, total)
+    yield ImportProgress(request.run, total, total)
 
 
-def _discard(hub: AdminService, asked: ImportJobs) -> Steps:
-    total = imports.staged_count(hub.engine, asked.source)
-    if imports.is_releasing(hub.engine, asked.source):
+def _discard(hub: AdminService, request: ImportJobs) -> Steps:
+    total = imports.staged_count(hub.engine, request.source)
+    if imports.is_releasing(hub.engine, request.source):
         raise AdminError("The import is complete. It cannot be discarded.", "conflict")
-    yield from _discard_staged(hub, asked.source)
-    yield ImportProgress(asked.run, total, total)
+    yield from _discard_staged(hub, request.source)
+    yield ImportProgress(request.run, total, total)
 
 
 def _discard_staged(hub: AdminService, source: str) -> Steps:
@@ -153,13 +153,13 @@ def _release(hub: AdminService, source: str, total: int) -> Steps:
     while imports.is_releasing(engine, source):
         done += imports.release(engine, source, IMPORT_SLICE_SIZE, hub.now)
         tell = total and done % PROGRESS_INTERVAL == 0
-        yield ImportProgress(0, done, total, over=False) if tell else None
+        yield ImportProgress(0, done, total, finished=False) if tell else None
         _check_kept(engine, undone)
 
 
-def _need_open(hub: AdminService, asked: ImportJobs) -> None:
+def _need_open(hub: AdminService, request: ImportJobs) -> None:
     try:
-        imports.need_open(hub.engine, asked.source, asked.run)
+        imports.need_open(hub.engine, request.source, request.run)
     except LoadError as error:
         raise AdminError(str(error), "conflict") from None
 

@@ -45,11 +45,11 @@ _decode = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
-    found = _find(hub.engine, asked)
+def get_job(hub: AdminService, request: GetJob, now: int) -> JobDetail:
+    found = _find(hub.engine, request)
     failure, extra = found.failure, found.extra
     record = job_record(hub, found)
-    record.payload = hub.engine.payload_part(found, max(0, asked.start), MAX_DETAIL_BYTES)
+    record.payload = hub.engine.payload_part(found, max(0, request.offset), MAX_DETAIL_BYTES)
     result = None if extra is None else extra.result
     return JobDetail(
         job=record,
@@ -58,13 +58,13 @@ def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
         waits_for=_related(*_blockers(hub.engine, found)),
         waited_for_by=_related(*hub.engine.some_dependents(found, MAX_RELATED_JOBS)),
         lease_for=found.lease_duration,
-        expires=time_or_zero(found.expires_at),
-        most_attempts=found.max_attempts,
+        expires_at=time_or_zero(found.expires_at),
+        max_attempts=found.max_attempts,
         dead_queue="" if extra is None else extra.dead_queue,
-        own=_own(found),
+        protocol_data=_own(found),
         history=_history(found),
         reasons=hub.reasons(found, now),
-        twins=hub.engine.count_of(found.jid) - 1,
+        same_id_count=hub.engine.count_of(found.jid) - 1,
         backtrace_truncated=failure is not None and _is_long(failure.backtrace),
         result_size=-1 if result is None else len(result),
         result_truncated=result is not None and len(result) > MAX_DETAIL_BYTES,
@@ -74,18 +74,18 @@ def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
     )
 
 
-def _find(engine: Engine, asked: GetJob) -> Job:
-    if len(asked.id) > MAX_NAME_LENGTH:
+def _find(engine: Engine, request: GetJob) -> Job:
+    if len(request.id) > MAX_NAME_LENGTH:
         raise AdminError(f"A name has at most {MAX_NAME_LENGTH:,} characters.", "too large")
-    if asked.seq:
-        found = engine.jobs.get(asked.seq)
-        if found is not None and asked.id in {found.jid, str(found.seq), ""}:
+    if request.seq:
+        found = engine.jobs.get(request.seq)
+        if found is not None and request.id in {found.jid, str(found.seq), ""}:
             return found
     else:
-        found = engine.find(asked.id) or next(iter(find_jobs(engine, asked.id)), None)
+        found = engine.find(request.id) or next(iter(find_jobs(engine, request.id)), None)
         if found is not None:
             return found
-    shown = asked.id[:200] or asked.seq
+    shown = request.id[:200] or request.seq
     raise TargetNotFound(
         f'Job "{shown}" not found. It may have finished and no longer be retained.'
     )
@@ -224,7 +224,7 @@ def list_record(hub: AdminService, job: Job) -> JobRecord:
     found = job_record(hub, job)
     complete = job_names(found)
     found.jid, found.queue, found.kind = shorten(job.jid), shorten(job.queue), shorten(job.kind)
-    found.worker, found.called = shorten(found.worker), shorten(found.called)
+    found.worker, found.wrapped_class = shorten(found.worker), shorten(found.wrapped_class)
     found.tags = [shorten(tag) for tag in found.tags[:MAX_LISTED_TAGS]]
     if found.failure is not None:
         found.failure.group = shorten(found.failure.group)
@@ -236,7 +236,7 @@ def list_record(hub: AdminService, job: Job) -> JobRecord:
 def job_names(record: JobRecord) -> tuple[object, ...]:
     """Return all text of a job that a list may shorten."""
     names = (record.jid, record.queue, record.kind, record.worker, record.group)
-    return (*names, record.called, record.message, record.tags)
+    return (*names, record.wrapped_class, record.message, record.tags)
 
 
 def job_record(hub: AdminService, job: Job) -> JobRecord:
@@ -266,7 +266,7 @@ def job_record(hub: AdminService, job: Job) -> JobRecord:
         tracked=job.jid in hub.engine.annotations.tracked,
         payload=hub.engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE),
         size=payload_size(job),
-        called=wrapped(hub.engine, job),
+        wrapped_class=wrapped(hub.engine, job),
         truncated=failure is not None and len(failure.message) > MAX_MESSAGE_SIZE,
     )
 
@@ -283,7 +283,7 @@ def shorten(said: str) -> str:
 
 def text_size(row: JobRecord) -> int:
     """Return the number of characters of text in the record."""
-    names = (row.jid, row.queue, row.kind, row.worker, row.group, row.called, row.message)
+    names = (row.jid, row.queue, row.kind, row.worker, row.group, row.wrapped_class, row.message)
     return sum(map(len, names)) + sum(map(len, row.tags))
 
 

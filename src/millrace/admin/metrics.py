@@ -8,7 +8,7 @@ from millrace.engine.durations import Durations, below
 from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
-from millrace.records import Histogram, Metrics, PageRequest, PortStatus, ShippingStatus
+from millrace.records import GetMetrics, Histogram, Metrics, PortStatus, ShippingStatus
 
 from .overview import count_workers, port_status
 from .queues import is_known
@@ -16,9 +16,8 @@ from .samples import depth
 from .service import AdminService
 
 SECOND: Final = 1_000_000
-#: Queues examined per slice, and maximum queues with their own values.
+#: Queues examined per slice.
 METRIC_SLICE_SIZE: Final = 200
-MAX_METRIC_QUEUES: Final = 500
 #: Bounds of histograms, as powers of two in microseconds: from 0.25 ms to 19 hours for jobs, and
 #: from 0.125 ms to half a minute for short durations.
 JOB_BUCKETS: Final = range(8, 37, 2)
@@ -65,9 +64,9 @@ class QueueDepths:
             self.oldest[told_as] = min(at, self.oldest.get(told_as, at))
 
 
-def get_metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics | None]:
+def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Metrics | None]:
     engine = hub.engine
-    depths = QueueDepths(max(0, min(asked.most, MAX_METRIC_QUEUES)))
+    depths = QueueDepths(request.limit)
     yield from depths.look(engine)
     protocols: list[PortStatus] = []
     for each in hub.hubs:

@@ -85,7 +85,7 @@ def get_overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | No
         processed=engine.totals.processed,
         failures=engine.totals.failures,
         queues=census.queues,
-        paused=census.paused,
+        paused_queues=census.paused,
         oldest_job=None
         if oldest is None
         else OldestJob(oldest.jid, oldest.queue, oldest.ready_at, oldest.seq),
@@ -222,18 +222,18 @@ def _counts(engine: Engine, name: str) -> list[int]:
 # Actions on the whole server
 
 
-def run_pipeline(hub: AdminService, asked: RunPipeline, now: int) -> Ok:
+def run_pipeline(hub: AdminService, request: RunPipeline, now: int) -> Ok:
     require_writable(hub.engine)
     if hub.host is None:
         raise AdminError("This server cannot run the pipeline.", "unavailable")
     reason = hub.host.run_pipeline()
     if reason:
         raise AdminError(reason, "conflict")
-    hub.audit.add(now, asked.by, "run pipeline", "")
+    hub.audit.add(now, request.by, "run pipeline", "")
     return Ok()
 
 
-def flush(hub: AdminService, asked: FlushRequest, now: int) -> Ok:
+def flush(hub: AdminService, request: FlushRequest, now: int) -> Ok:
     require_writable(hub.engine)
     count = len(hub.engine.jobs)
     qless_hub = next((each for each in hub.hubs if isinstance(each, QlessHub)), None)
@@ -241,5 +241,5 @@ def flush(hub: AdminService, asked: FlushRequest, now: int) -> Ok:
         hub.engine.flush(now)
     else:
         qless_hub.flush_server(now)
-    hub.audit.add(now, asked.by, "flush", "everything", count)
+    hub.audit.add(now, request.by, "flush", "everything", count)
     return Ok()

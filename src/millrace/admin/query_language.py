@@ -20,7 +20,7 @@ MAX_QUERY_LENGTH: Final = 4000
 
 _HINTS: Final = get_type_hints(JobFilter, include_extras=True)
 #: The conditions of a filter, except the text terms.
-_CONDITIONS: Final = tuple(name for name in _HINTS if name != "words")
+_CONDITIONS: Final = tuple(name for name in _HINTS if name != "terms")
 #: Conditions that are true or false: `is:retrying`.
 _FLAGS: Final = tuple(name for name in _CONDITIONS if _HINTS[name].__origin__ == bool | None)
 #: Keys with a literal value, and their aliases -> field of JobFilter.
@@ -74,7 +74,7 @@ def parse(text: str) -> JobFilter:
             words.append(value)
     if len(words) > MAX_TERMS:
         raise QueryError(f"The search has more than {MAX_TERMS} text terms. Remove some.")
-    return _checked(JobFilter(**found, words=words))
+    return _checked(JobFilter(**found, terms=words))
 
 
 def write(query: JobFilter) -> str:
@@ -88,7 +88,7 @@ def write(query: JobFilter) -> str:
             terms.append(f"{'is' if value else 'not'}:{name}")
         else:
             terms.append(f"{name}:{quoted(value)}")
-    terms += [quoted(word, is_word=True) for word in query.words]
+    terms += [quoted(word, is_word=True) for word in query.terms]
     return " ".join(terms)
 
 
@@ -107,8 +107,8 @@ def key_texts() -> list[tuple[str, str]]:
 
 def is_all(query: JobFilter) -> bool:
     """Return whether the query matches every job. Empty text matches all jobs."""
-    words = [word for word in query.words if word]
-    return structs.replace(query, error=query.error or None, words=words) == JobFilter()
+    words = [word for word in query.terms if word]
+    return structs.replace(query, error=query.error or None, terms=words) == JobFilter()
 
 
 def quoted(value: str, *, is_word: bool = False) -> str:

@@ -30,7 +30,6 @@ from .actions import remove
 from .bulk import ACTION_SLICE_SIZE, PROGRESS_INTERVAL, check_not_reverted
 from .errors import AdminError, TargetNotFound, require_writable
 from .jobs import MAX_PAGE_TEXT
-from .samples import MAX_SAMPLED_QUEUES
 from .service import AdminService
 
 #: Queues or other objects examined per slice.
@@ -41,36 +40,36 @@ RECORD_SLICE_SIZE: Final = 20
 MAX_STALLED_COUNTED: Final = 300
 
 
-def list_queues(hub: AdminService, asked: ListQueues, now: int) -> Iterator[QueuePage | None]:
+def list_queues(hub: AdminService, request: ListQueues, now: int) -> Iterator[QueuePage | None]:
     engine = hub.engine
-    most, text = max(1, min(asked.most, MAX_SAMPLED_QUEUES)), asked.text.casefold()
+    limit, text = request.limit, request.text.casefold()
     names, found, count = list(engine.queues), list[str](), 0
     for first in range(0, len(names), QUEUE_SLICE_SIZE):
-        known = _known(engine, names[first : first + QUEUE_SLICE_SIZE], paused=asked.paused)
+        known = _known(engine, names[first : first + QUEUE_SLICE_SIZE], paused=request.paused)
         some = [name for name in known if text in name.casefold()] if text else known
         count += len(some)
-        behind = [name for name in some if name > asked.after] if asked.after else some
-        found = nsmallest(most + 1, found + behind)
+        behind = [name for name in some if name > request.cursor] if request.cursor else some
+        found = nsmallest(limit + 1, found + behind)
         yield None
     rows: list[QueueRecord] = []
-    most = _fitting(found[:most])
-    for name in found[:most]:
+    limit = _fitting(found[:limit])
+    for name in found[:limit]:
         queue = engine.queues.get(name)
         if queue is not None:
             rows.append(queue_record(hub, queue, now))
         if len(rows) % RECORD_SLICE_SIZE == 0:
             yield None
-    yield QueuePage(rows, count, found[most - 1] if len(found) > most else "")
+    yield QueuePage(rows, count, found[limit - 1] if len(found) > limit else "")
 
 
-def get_queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDetail | None]:
-    engine, name = hub.engine, asked.name
+def get_queue(hub: AdminService, request: GetQueue, now: int) -> Iterator[QueueDetail | None]:
+    engine, name = hub.engine, request.name
     found = engine.queues.get(name)
     if found is None or not is_known(found):
         raise TargetNotFound(f'Queue "{name}" not found.')
     today, known = now // DAY, engine.current_statistics().days
     days = [day for day in range(today - KEPT_DAYS, today + 1) if (name, day) in known]
-    day = today if asked.day < 0 else asked.day
+    day = today if request.day < 0 else request.day
     stalled = engine.deadlines.lapsed_count(name, now, MAX_STALLED_COUNTED)
     yield QueueDetail(
         queue_record(hub, found, now),
@@ -96,7 +95,7 @@ def queue_record(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
         run=latency(lately.ran(queue.name)),
         limit=_limit(hub, queue.name, now),
         waiters=len(queue.waiters),
-        asked=queue.last_requested_at,
+        last_fetch_at=queue.last_requested_at,
         depths=list(hub.samples.depths.get(queue.name, ())),
         retention=engine.retention_of(queue.name),
     )
@@ -144,53 +143,57 @@ MAX_NEWER_JOBS: Final = 200
 # Actions on queues
 
 
-def act_on_queue(hub: AdminService, asked: QueueAction, now: int) -> Iterator[BulkProgress | None]:
+def act_on_queue(
+    hub: AdminService, request: QueueAction, now: int
+) -> Iterator[BulkProgress | None]:
     engine = hub.engine
     require_writable(engine)
-    queue = engine.queues.get(asked.name)
+    queue = engine.queues.get(request.name)
     if queue is None or not (queue.registered or any(queue.counts)):
-        raise TargetNotFound(f'Queue "{asked.name}" not found.')
-    number = hub.audit.add(now, asked.by, f"{asked.action} queue", asked.name)
-    if asked.action in {"pause", "resume"}:
-        engine.open_queue(asked.name)
-        engine.pause(asked.name, paused=asked.action == "pause", now=now)
+        raise TargetNotFound(f'Queue "{request.name}" not found.')
+    number = hub.audit.add(now, request.by, f"{request.action} queue", request.name)
+    if request.action in {"pause", "resume"}:
+        engine.open_queue(request.name)
+        engine.pause(request.name, paused=request.action == "pause", now=now)
         yield BulkProgress(1, [])
-    elif asked.action == "retain":
-        if asked.retention > MAX_RETENTION:
+    elif request.action == "retain":
+        if request.retention > MAX_RETENTION:
             raise AdminError("Completed jobs are kept for 366 days at most.")
-        engine.set_retention(asked.name, None if asked.retention < 0 else asked.retention)
+        engine.set_retention(request.name, None if request.retention < 0 else request.retention)
         yield BulkProgress(1, [])
-    elif asked.action == "limit":
-        if not engine.set_limit(OF_QUEUE + asked.name, asked.limit or None, 0, now):
+    elif request.action == "limit":
+        if not engine.set_limit(OF_QUEUE + request.name, request.limit or None, 0, now):
             engine.caller.wait()
         yield BulkProgress(1, [])
     else:
-        yield from _clear(hub, queue, asked, number)
+        yield from _clear(hub, queue, request, number)
 
 
 def _clear(
-    hub: AdminService, queue: Queue, asked: QueueAction, number: int
+    hub: AdminService, queue: Queue, request: QueueAction, number: int
 ) -> Iterator[BulkProgress | None]:
     """Remove the jobs that are ready now, in slices. Then remove the queue if requested."""
     engine = hub.engine
     undone, last = engine.revert_count, (engine.next_seq, engine.clock)
-    acted = BulkProgress(0, [], of=len(queue.ready), over=False)
+    acted = BulkProgress(0, [], total=len(queue.ready), finished=False)
     told = 0
     try:
-        while gone := _remove_some(hub, queue, last, min(ACTION_SLICE_SIZE, acted.of - acted.done)):
-            acted.done = acted.looked = acted.done + gone
+        while gone := _remove_some(
+            hub, queue, last, min(ACTION_SLICE_SIZE, acted.total - acted.done)
+        ):
+            acted.done = acted.examined = acted.done + gone
             tell = acted.done - told >= PROGRESS_INTERVAL
             told = acted.done if tell else told
             yield acted if tell else None
             check_not_reverted(engine, undone, acted)
-            if engine.queues.get(asked.name) is not queue:
+            if engine.queues.get(request.name) is not queue:
                 break
-        if asked.action == "remove":
+        if request.action == "remove":
             _forget(hub, queue, hub.now)
     finally:
         if not engine.unavailable and engine.revert_count == undone:
             hub.audit.count(number, acted.done)
-    acted.looked, acted.over = acted.of, True
+    acted.examined, acted.finished = acted.total, True
     yield acted
 
 

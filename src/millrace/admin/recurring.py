@@ -1,4 +1,4 @@
-"""`recurring`, `tracked`, `tags` and `throttles`: recurring jobs, tracked ids, tags and limits."""
+"""`recurring`, `tracked`, `tags` and `limits`: recurring jobs, tracked ids, tags and limits."""
 
 from collections.abc import Generator, Iterator
 from math import isfinite
@@ -10,9 +10,11 @@ from millrace.engine.recurring import RecurringJob
 from millrace.records import (
     MAX_OPTION_NAME,
     MAX_OPTION_VALUE,
+    MAX_PAGE_SIZE,
     RECURRING_ACTIONS,
     LimitPage,
     LimitRecord,
+    ListTags,
     Ok,
     PageRequest,
     RecurringAction,
@@ -29,7 +31,7 @@ from .bulk import check_argument
 from .errors import AdminError, TargetNotFound, require_writable
 from .jobs import MAX_LISTED_TAGS, MAX_PAGE_TEXT, list_record, shorten, text_size
 from .query_language import quoted
-from .scans import MAX_PAGE_SIZE, page_of
+from .scans import page_of
 from .service import AdminService
 
 #: Jobs or tags counted per slice.
@@ -41,9 +43,11 @@ LIMIT_SLICE_SIZE: Final = 10
 MAX_RECURRING_PAYLOAD: Final = 65_536
 
 
-def list_recurring(hub: AdminService, asked: PageRequest, _: int) -> Iterator[RecurringPage | None]:
+def list_recurring(
+    hub: AdminService, request: PageRequest, _: int
+) -> Iterator[RecurringPage | None]:
     kept = hub.engine.recurring.by_id
-    names, is_more = yield from page_of(list(kept), asked.after or None, asked.most)
+    names, is_more = yield from page_of(list(kept), request.cursor or None, request.limit)
     rows, size = [], 0
     for number, jid in enumerate(names, 1):
         if jid in kept:
@@ -66,11 +70,11 @@ def _recurring(kept: RecurringJob) -> RecurringRecord:
         retries=kept.retries,
         backlog=_finite(kept.backlog),
         tags=[shorten(str(tag)) for tag in kept.tags[:MAX_LISTED_TAGS]],
-        next=kept.next,
+        next_at=kept.next,
         count=kept.count,
         payload=kept.data[:MAX_RECURRING_PAYLOAD],
         size=len(kept.data),
-        throttles=[shorten(name) for name in kept.throttles[:MAX_LISTED_JOBS]],
+        limits=[shorten(name) for name in kept.throttles[:MAX_LISTED_JOBS]],
     )
 
 
@@ -79,10 +83,10 @@ def _finite(number: float) -> float:
     return number if isfinite(number) else 0
 
 
-def list_tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TrackedPage | None]:
+def list_tracked(hub: AdminService, request: PageRequest, _: int) -> Iterator[TrackedPage | None]:
     """List the tracked ids, including ids of deleted jobs that clients still track."""
     kept = hub.engine.annotations.tracked
-    names, is_more = yield from page_of(list(kept), asked.after or None, asked.most)
+    names, is_more = yield from page_of(list(kept), request.cursor or None, request.limit)
     rows, size = [], 0
     for number, jid in enumerate(names, 1):
         job = hub.engine.find(jid)
@@ -99,17 +103,14 @@ def list_tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[Trac
 # Tags
 
 
-def list_tags(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TagPage | None]:
-    """List the most used tags. The argument `after` has no effect."""
-    if not 0 < asked.most <= MAX_PAGE_SIZE:
-        raise AdminError(f"`most` must be between 1 and {MAX_PAGE_SIZE}.")
+def list_tags(hub: AdminService, request: ListTags, _: int) -> Iterator[TagPage | None]:
     counts = yield from _count_tags(hub.engine.annotations.tags)
     most: list[tuple[int, str]] = []
     names = list(counts)
     for first in range(0, len(names), TAG_SLICE_SIZE):
         yield None
         some = [(-counts[name], name) for name in names[first : first + TAG_SLICE_SIZE]]
-        most = sorted(most + some)[: asked.most]
+        most = sorted(most + some)[: request.limit]
     yield TagPage([TagCount(name, -count) for count, name in most], len(counts))
 
 
@@ -144,7 +145,7 @@ def _limit(limits: Limits, name: str, now: int) -> LimitRecord:
     return LimitRecord(
         name=name,
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
-        expires=0 if limit is None else min(limit.expires, FOREVER),
+        expires_at=0 if limit is None else min(limit.expires, FOREVER),
         holders=[shorten(job.jid) for job in limits.some_holding(name, MAX_LISTED_JOBS)],
         waiting=[shorten(job.jid) for job in limits.some_parked(name, MAX_LISTED_JOBS)],
     )
@@ -153,37 +154,37 @@ def _limit(limits: Limits, name: str, now: int) -> LimitRecord:
 # Changes
 
 
-def act_on_recurring(hub: AdminService, asked: RecurringAction, now: int) -> Ok:
+def act_on_recurring(hub: AdminService, request: RecurringAction, now: int) -> Ok:
     engine, qless = hub.engine, hub.qless
     require_writable(engine)
-    known = engine.recurring.by_id.get(asked.jid)
+    known = engine.recurring.by_id.get(request.jid)
     if known is None:
-        raise TargetNotFound(f"Recurring job {quoted(asked.jid)} not found.")
-    check_argument(RECURRING_ACTIONS[asked.action], asked)
+        raise TargetNotFound(f"Recurring job {quoted(request.jid)} not found.")
+    check_argument(RECURRING_ACTIONS[request.action], request)
     changed = RecurringJob(*known.fields())
-    match asked.action:
+    match request.action:
         case "move":
-            changed.queue = asked.queue
-            engine.open_queue(asked.queue)
+            changed.queue = request.queue
+            engine.open_queue(request.queue)
             if qless is not None:
-                qless.register_queue(asked.queue, now)
+                qless.register_queue(request.queue, now)
         case "priority":
-            changed.priority = asked.priority
+            changed.priority = request.priority
         case "tag":
-            changed.tags = list(dict.fromkeys([*known.tags, *asked.tags]))
+            changed.tags = list(dict.fromkeys([*known.tags, *request.tags]))
         case "untag":
-            changed.tags = [tag for tag in known.tags if tag not in asked.tags]
-    if asked.action == "cancel":
+            changed.tags = [tag for tag in known.tags if tag not in request.tags]
+    if request.action == "cancel":
         engine.recurring.delete(known.jid)
     else:
         engine.recurring.put(changed)
-    hub.audit.add(now, asked.by, f"{asked.action} recurring", asked.jid)
+    hub.audit.add(now, request.by, f"{request.action} recurring", request.jid)
     return Ok()
 
 
-def set_qless(hub: AdminService, asked: SetQlessOption, now: int) -> Ok:
+def set_qless(hub: AdminService, request: SetQlessOption, now: int) -> Ok:
     require_writable(hub.engine)
-    qless, option, value = hub.qless, asked.option, asked.value
+    qless, option, value = hub.qless, request.option, request.value
     if qless is None:
         raise TargetNotFound("This requires Qless, and the Qless port is off.")
     if not 0 < len(option) <= MAX_OPTION_NAME or len(value or "") > MAX_OPTION_VALUE:
@@ -197,5 +198,5 @@ def set_qless(hub: AdminService, asked: SetQlessOption, now: int) -> Ok:
         qless.publish_log({"option": option, "event": "config_set", "value": value})
     qless.set_config(option, value)
     shown = option if value is None else f"{option} = {value}"
-    hub.audit.add(now, asked.by, "unset Qless" if value is None else "set Qless", shown)
+    hub.audit.add(now, request.by, "unset Qless" if value is None else "set Qless", shown)
     return Ok()

@@ -13,7 +13,6 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_from_id
 from millrace.engine.ready import ReadyQueue
 
-from .errors import AdminError
 from .service import parse_number
 
 #: Per slice: numbers sorted, jobs sorted by key, and numbers skipped without a job.
@@ -35,7 +34,7 @@ KeyOf = Callable[[Job], Key]
 
 class Scan(Protocol):
     #: Approximate number of jobs in the scan.
-    of: int
+    total: int
 
     def go(self, after: Key | None) -> Iterator[Position]:
         """Scan from the start, or resume after a key."""
@@ -63,7 +62,7 @@ class IndexScan:
 
     def __init__(self, *indexes: Collection[int]) -> None:
         self._indexes = indexes
-        self.of = sum(map(len, indexes))
+        self.total = sum(map(len, indexes))
 
     def go(self, after: Key | None) -> Iterator[Position]:
         seqs = index_numbers(self._indexes)
@@ -103,7 +102,7 @@ class IdScan:
         self._engine = engine
         self._jid = jid
         self._number = seq_from_id(jid) if ids_only else parse_number(jid)
-        self.of = engine.count_of(jid) or int(self._number in engine.jobs)
+        self.total = engine.count_of(jid) or int(self._number in engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         below, begins = _below(after, 1 << 64), after is None
@@ -124,7 +123,7 @@ class FailureScan:
         self._failing = engine.failure_groups
         self._shape = shape
         group = engine.failure_groups.get(shape)
-        self.of = 0 if group is None else len(group.jobs)
+        self.total = 0 if group is None else len(group.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         yield from self._failing.complete()
@@ -141,7 +140,7 @@ class SequenceScan:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._below = engine.next_seq
-        self.of = len(engine.jobs)
+        self.total = len(engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         below = _below(after, self._below)
@@ -167,7 +166,7 @@ class SortedScan:
         self._jobs = engine.jobs
         self._key = key
         self.seqs = list(seqs)
-        self.of = len(self.seqs)
+        self.total = len(self.seqs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         seqs, key = self.seqs, self._key
@@ -238,7 +237,7 @@ class HeadScan:
         self._key = key
         #: Key of the last job in this scan, once known.
         self.bound: Key | None = None
-        self.of = 0
+        self.total = 0
 
     def go(self, after: Key | None) -> Iterator[Position]:
         self.bound = after
@@ -258,7 +257,7 @@ class TailScan:
         self._jobs = engine.jobs
         self._walk = walk
         self._beginning = beginning
-        self.of = walk.of
+        self.total = walk.total
 
     def go(self, after: Key | None) -> Iterator[Position]:
         jobs, is_behind = self._jobs, self._beginning.is_behind
@@ -274,7 +273,6 @@ class TailScan:
                 yield None
 
 
-MAX_PAGE_SIZE: Final = 1000
 #: Names examined per slice.
 NAME_SLICE_SIZE: Final = 1000
 
@@ -282,11 +280,9 @@ N = TypeVar("N", str, tuple[str, str], tuple[int, str])
 
 
 def page_of(
-    names: list[N], after: N | None, most: int
+    names: list[N], after: N | None, limit: int
 ) -> Generator[None, None, tuple[list[N], bool]]:
-    """Return the first `most` names after `after`, and whether there are more. Runs in slices."""
-    if not 0 < most <= MAX_PAGE_SIZE:
-        raise AdminError(f"`most` must be between 1 and {MAX_PAGE_SIZE}.")
+    """Return the first `limit` names after `after`, and whether there are more. Runs in slices."""
     best: list[N] = []
     for first in range(0, len(names), NAME_SLICE_SIZE):
         if first:
@@ -294,8 +290,8 @@ def page_of(
         some = names[first : first + NAME_SLICE_SIZE]
         if after is not None:
             some = [name for name in some if name > after]
-        if len(best) > most:
+        if len(best) > limit:
             last = best[-1]
             some = [name for name in some if name < last]
-        best = sorted(best + some)[: most + 1]
-    return best[:most], len(best) > most
+        best = sorted(best + some)[: limit + 1]
+    return best[:limit], len(best) > limit

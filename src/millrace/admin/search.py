@@ -19,7 +19,7 @@ from millrace.engine.failure_groups import ErrorGroup
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
-from millrace.records import FailureGroup, FailurePage, JobFilter, JobPage, PageRequest, SearchJobs
+from millrace.records import FailureGroup, FailurePage, JobFilter, JobPage, ListFailures, SearchJobs
 
 from .errors import AdminError
 from .filters import CHUNK_SIZE, FilterMatcher
@@ -70,7 +70,7 @@ class Cursor(msgspec.Struct, array_like=True):
     after: list[int | float] = []
     #: The last key of the first scan, for the second scan.
     bound: list[int | float] = []
-    looked: Annotated[int, msgspec.Meta(ge=0)] = 0
+    examined: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,7 +81,7 @@ class Candidates:
     """An iterator over the jobs that match a query. It yields each job once, tests it in its
     current state, and yields None at the end of a slice. It omits jobs pushed after its start.
 
-    It has examined `looked` of about `of` jobs. It ends early after `look` examined jobs.
+    It has examined `examined` of about `total` jobs. It ends early after `max_examined` jobs.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Candidates:
         query: JobFilter,
         order: str = "newest",
         cursor: str = "",
-        look: int = 0,
+        max_examined: int = 0,
         *,
         ids_only: bool = False,
     ) -> None:
@@ -99,14 +99,14 @@ class Candidates:
         self._walks = _walks(hub, query, order, ids_only=ids_only)
         mark = crc32(order.encode() + msgspec.json.encode(query))
         self._at = Cursor(mark) if not cursor else _read(cursor, mark)
-        self.of = sum(walk.of for walk in self._walks)
-        self._until = self._at.looked + (look or MAX_EXAMINED)
+        self.total = sum(walk.total for walk in self._walks)
+        self._until = self._at.examined + (max_examined or MAX_EXAMINED)
         self._over = False
         self._jobs = self._look()
 
     @property
-    def looked(self) -> int:
-        return self._at.looked
+    def examined(self) -> int:
+        return self._at.examined
 
     @property
     def cursor(self) -> str:
@@ -130,7 +130,7 @@ class Candidates:
             job = None if seq is None else jobs.get(seq)
             if job is None:
                 continue
-            at.looked += 1
+            at.examined += 1
             spent += CHUNK_SIZE // SEARCH_SLICE_SIZE
             if admits(job):
                 cost = meaning.cost(job)
@@ -140,7 +140,7 @@ class Candidates:
                         yield job
                 elif (yield from self._through(job)):
                     yield job
-            if at.looked >= self._until:
+            if at.examined >= self._until:
                 return
         self._over = True
 
@@ -177,12 +177,12 @@ def matching_jobs(hub: AdminService, query: JobFilter) -> Candidates:
     return Candidates(hub, query, ids_only=True)
 
 
-def search_jobs(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPage | None]:
-    if not 0 < asked.most <= MAX_SEARCH_PAGE:
-        raise AdminError(f"`most` must be between 1 and {MAX_SEARCH_PAGE}.")
-    if not 0 < asked.look <= MAX_EXAMINED:
-        raise AdminError(f"`look` must be between 1 and {MAX_EXAMINED}.")
-    found = Candidates(hub, asked.query, asked.order, asked.cursor, asked.look)
+def search_jobs(hub: AdminService, request: SearchJobs, _: int) -> Iterator[JobPage | None]:
+    if not 0 < request.limit <= MAX_SEARCH_PAGE:
+        raise AdminError(f"`limit` must be between 1 and {MAX_SEARCH_PAGE}.")
+    if not 0 < request.max_examined <= MAX_EXAMINED:
+        raise AdminError(f"`max_examined` must be between 1 and {MAX_EXAMINED}.")
+    found = Candidates(hub, request.query, request.order, request.cursor, request.max_examined)
     rows, size = [], 0
     for job in found:
         if job is None:
@@ -190,11 +190,11 @@ def search_jobs(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPag
             continue
         rows.append(list_record(hub, job))
         size += text_size(rows[-1])
-        if len(rows) == asked.most or size >= MAX_PAGE_TEXT:
+        if len(rows) == request.limit or size >= MAX_PAGE_TEXT:
             break
         if len(rows) % RECORD_SLICE_SIZE == 0:
             yield None
-    yield JobPage(rows, found.looked, max(found.of, found.looked), found.cursor)
+    yield JobPage(rows, found.examined, max(found.total, found.examined), found.cursor)
 
 
 def _read(cursor: str, mark: int) -> Cursor:
@@ -304,8 +304,6 @@ def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
     }.get(state, ())
 
 
-#: Maximum listed groups; the largest are listed.
-MAX_FAILURE_GROUPS: Final = 500
 #: Groups examined per slice.
 GROUP_SLICE_SIZE: Final = 1000
 #: Maximum listed queues per group, and the number of jobs sampled to find them.
@@ -313,15 +311,14 @@ MAX_GROUP_QUEUES: Final = 5
 GROUP_SAMPLE_SIZE: Final = 50
 
 
-def list_failures(hub: AdminService, asked: PageRequest, _: int) -> Iterator[FailurePage | None]:
+def list_failures(hub: AdminService, request: ListFailures, _: int) -> Iterator[FailurePage | None]:
     failing = hub.engine.failure_groups
     yield from failing.complete()
-    most = max(1, min(asked.most, MAX_FAILURE_GROUPS))
     keys, found = list(failing), list[ErrorGroup]()
     for first in range(0, len(keys), GROUP_SLICE_SIZE):
         some = [failing.get(key) for key in keys[first : first + GROUP_SLICE_SIZE]]
         found += [group for group in some if group is not None]
-        found = nlargest(most, found, key=lambda group: len(group.jobs))
+        found = nlargest(request.limit, found, key=lambda group: len(group.jobs))
         yield None
     groups: list[FailureGroup] = []
     for group in found:

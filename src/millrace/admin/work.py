@@ -11,18 +11,21 @@ from .jobs import job_record
 from .service import AdminService
 
 
-def push(hub: AdminService, asked: PushJobs, now: int) -> PushedJobs:
+def push(hub: AdminService, request: PushJobs, now: int) -> PushedJobs:
     """Push all jobs of the request, or none. A request with the idempotency key of an earlier one
     pushes nothing and returns the earlier reply.
     """
     require_room(hub.engine)
-    if asked.key and (found := hub.idempotency.find(asked.key, asked.digest, now)) is not None:
+    if (
+        request.key
+        and (found := hub.idempotency.find(request.key, request.digest, now)) is not None
+    ):
         return found
-    jobs = push_jobs(hub.engine, asked.jobs, now)
-    hub.audit.add_work(now, asked.by, "push", "jobs over HTTP", len(jobs))
+    jobs = push_jobs(hub.engine, request.jobs, now)
+    hub.audit.add_work(now, request.by, "push", "jobs over HTTP", len(jobs))
     reply = PushedJobs([job_record(hub, job) for job in jobs])
-    if asked.key:
-        hub.idempotency.add(asked.key, asked.digest, reply, now)
+    if request.key:
+        hub.idempotency.add(request.key, request.digest, reply, now)
     return reply
 
 
@@ -36,10 +39,10 @@ def _leased(hub: AdminService, job: Job) -> LeasedJob:
     return LeasedJob(hub.tokens.write(LeaseToken.of(job)), job.deadline, record)
 
 
-def end(hub: AdminService, asked: EndLease, now: int) -> EndedLease:
+def end(hub: AdminService, request: EndLease, now: int) -> EndedLease:
     engine = hub.engine
     require_writable(engine)
-    job = end_lease(engine, hub.tokens, asked, now)
-    if asked.action != "renew":
-        hub.audit.add_work(now, asked.by, asked.action, "jobs over HTTP", 1)
+    job = end_lease(engine, hub.tokens, request, now)
+    if request.action != "renew":
+        hub.audit.add_work(now, request.by, request.action, "jobs over HTTP", 1)
     return EndedLease(job_record(hub, job) if engine.jobs.get(job.seq) is job else None)

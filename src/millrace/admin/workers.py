@@ -44,7 +44,7 @@ class WorkerLeases:
         self.since = since
 
 
-def list_workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[WorkerPage | None]:
+def list_workers(hub: AdminService, request: ListWorkers, now: int) -> Iterator[WorkerPage | None]:
     engine = hub.engine
     held: dict[Name, WorkerLeases] = {}
     seqs = list(engine.leased)
@@ -64,10 +64,12 @@ def list_workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[Wo
                     holding.stalled += 1
     known = _known(hub)
     names = list(held.keys() | known)
-    if asked.protocol:
-        names = [name for name in [(asked.protocol, asked.wid)] if name in held or name in known]
-    after = _after(asked.after) if asked.after else None
-    page, is_more = yield from page_of(names, after, asked.most)
+    if request.protocol:
+        names = [
+            name for name in [(request.protocol, request.wid)] if name in held or name in known
+        ]
+    after = _after(request.cursor) if request.cursor else None
+    page, is_more = yield from page_of(names, after, request.limit)
     rows: list[WorkerRecord] = []
     size = 0
     for number, name in enumerate(page, 1):
@@ -111,7 +113,7 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
         rss_kb=0,
         state="",
         started_at=0 if holding is None else holding.since,
-        beat_at=0,
+        heartbeat_at=0,
         connections=0,
         held=[],
         count=0 if holding is None else holding.count,
@@ -125,7 +127,7 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
         if worker is not None:
             _introduce(row, worker)
     elif protocol == "qless" and hub.qless is not None:
-        row.beat_at = hub.qless.workers.get(wid, 0)
+        row.heartbeat_at = hub.qless.workers.get(wid, 0)
     return row
 
 
@@ -135,7 +137,7 @@ def _introduce(row: WorkerRecord, worker: Worker) -> None:
     row.pid, row.rss_kb = worker.pid, worker.rss_kb
     row.labels = [shorten(label) for label in worker.labels[:MAX_LABELS]]
     row.state = WORKER_STATES[worker.state]
-    row.started_at, row.beat_at = worker.started_at, worker.beat_at
+    row.started_at, row.heartbeat_at = worker.started_at, worker.beat_at
     row.connections = worker.connections
 
 
@@ -161,21 +163,21 @@ def _held(engine: Engine, job: Job) -> HeldJob:
 # Actions on workers
 
 
-def signal_worker(hub: AdminService, asked: WorkerAction, now: int) -> Ok:
+def signal_worker(hub: AdminService, request: WorkerAction, now: int) -> Ok:
     require_writable(hub.engine)
     faktory = hub.faktory
     if faktory is None:
         raise TargetNotFound("The Faktory port is off.")
-    if asked.wid == "all":
+    if request.wid == "all":
         workers = faktory.workers.connected()
         if not workers:
             raise TargetNotFound("No Faktory worker is connected.")
     else:
-        worker = faktory.workers.known.get(asked.wid)
+        worker = faktory.workers.known.get(request.wid)
         if worker is None or not worker.connections:
-            raise TargetNotFound(f"Worker {quoted(asked.wid)} is not connected.")
+            raise TargetNotFound(f"Worker {quoted(request.wid)} is not connected.")
         workers = [worker]
-    hub.audit.add(now, asked.by, f"{asked.action} worker", asked.wid)
+    hub.audit.add(now, request.by, f"{request.action} worker", request.wid)
     for worker in workers:
-        faktory.advance(worker, QUIET if asked.action == "quiet" else TERMINATE)
+        faktory.advance(worker, QUIET if request.action == "quiet" else TERMINATE)
     return Ok()

@@ -9,6 +9,7 @@ import msgspec
 
 from millrace.admin.client import COMMAND_TIMEOUT, request
 from millrace.admin.errors import AdminError
+from millrace.cli.tables import printable
 from millrace.records import ExplainedJobs, JobExplanation
 from millrace.server.control_socket import beside, socket_of
 
@@ -26,7 +27,7 @@ def ask_why(folder: Path, name: str) -> ExplainedJobs:
     try:
         (answer,) = converse(folder, {"why": name})
     except UnicodeEncodeError:
-        raise NotAnswered(f"Job {shown(name)} not found. IDs are UTF-8.") from None
+        raise NotAnswered(f"Job {printable(name)} not found. IDs are UTF-8.") from None
     return msgspec.json.decode(answer, type=ExplainedJobs)
 
 
@@ -70,7 +71,7 @@ def in_words(answer: ExplainedJobs, name: str) -> str:
         if answer.known:
             return f"Job {name} has finished and is no longer retained."
         return (
-            f"Job {shown(name)} not found. It never existed, or it finished and is no longer "
+            f"Job {printable(name)} not found. It never existed, or it finished and is no longer "
             "retained. Pass the complete ID."
         )
     told = [_about(job) for job in answer.jobs]
@@ -86,11 +87,4 @@ def _about(job: JobExplanation) -> str:
         f"pushed over {job.origin}"
     )
     reasons = (f"  - {reason.text}" for reason in job.reasons)
-    return "\n".join(shown(line) for line in (head, *reasons))
-
-
-def shown(text: str) -> str:
-    """The text on one line, with control characters escaped."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
+    return "\n".join(printable(line) for line in (head, *reasons))

@@ -63,8 +63,8 @@ class ImportTarget:
     def finish(self, settings: Any) -> None:
         with ProgressBar("Releasing") as progress:
             self._send("finish", settings=settings)
-            while not (found := self._receive()).over:
-                progress(found.done, found.of)
+            while not (found := self._receive()).finished:
+                progress(found.done, found.total)
 
     def complete(self) -> None:
         """Release the rest of an interrupted import."""

@@ -59,11 +59,10 @@ def queues_command(
     - `millrace queues --url http://queue.example.com:7420`
 
     """
-    from millrace.cli.remote import Query  # noqa: PLC0415
-    from millrace.records import ListQueues, QueuePage  # noqa: PLC0415
+    from millrace.cli.remote import listing  # noqa: PLC0415
+    from millrace.records import MAX_LARGE_PAGE_SIZE  # noqa: PLC0415
 
-    operation = {"queues": ListQueues(text, most=limit)}
-    query = Query(QueuePage, operation, "/queues", {"text": text, "limit": limit})
+    query = listing("queues", text=text, limit=min(limit, MAX_LARGE_PAGE_SIZE))
     states = ("ready", "scheduled", "blocked", "leased", "done", "dead")
     columns = {"queue": "name", **{state: _count(state) for state in states}, "paused": "paused"}
     page = _show_list(remote.read(query), "queues", columns, json=json)
@@ -203,11 +202,8 @@ def workers_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> None
     - `millrace workers --json | jq '.workers[].jobs'`
 
     """
-    from millrace.cli.remote import Query  # noqa: PLC0415
-    from millrace.records import ListWorkers, WorkerPage  # noqa: PLC0415
+    from millrace.cli.remote import listing  # noqa: PLC0415
 
-    operation = {"workers": ListWorkers(most=limit)}
-    page = remote.read(Query(WorkerPage, operation, "/workers", {"limit": limit}))
     columns = {
         "protocol": "protocol",
         "worker": "id",
@@ -217,7 +213,7 @@ def workers_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> None
         "jobs": "count",
         "last heartbeat": "beat_at",
     }
-    _show_list(page, "workers", columns, json=json)
+    _show_list(remote.read(listing("workers", limit=limit)), "workers", columns, json=json)
 
 
 @operator_command
@@ -228,10 +224,8 @@ def limits_command(remote: "Remote", *, json: bool) -> None:
     - `millrace limits`
 
     """
-    from millrace.cli.remote import Query  # noqa: PLC0415
-    from millrace.records import LimitPage  # noqa: PLC0415
+    from millrace.cli.remote import listing  # noqa: PLC0415
 
-    page = remote.read(Query(LimitPage, {"throttles": True}, "/throttles"))
     columns = {
         "limit": _limit_name,
         "maximum": "maximum",
@@ -239,7 +233,7 @@ def limits_command(remote: "Remote", *, json: bool) -> None:
         "waiting": lambda limit: len(limit["waiting"]),
         "expires": "expires_at",
     }
-    _show_list(page, "throttles", columns, json=json)
+    _show_list(remote.read(listing("limits")), "throttles", columns, json=json)
 
 
 def _limit_name(limit: Any) -> str:
@@ -257,11 +251,8 @@ def recurring_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> No
     - `millrace recurring`
 
     """
-    from millrace.cli.remote import Query  # noqa: PLC0415
-    from millrace.records import PageRequest, RecurringPage  # noqa: PLC0415
+    from millrace.cli.remote import listing  # noqa: PLC0415
 
-    operation = {"recurring": PageRequest(most=limit)}
-    page = remote.read(Query(RecurringPage, operation, "/recurring", {"limit": limit}))
     columns = {
         "id": "id",
         "kind": "kind",
@@ -270,7 +261,7 @@ def recurring_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> No
         "next": "next_at",
         "jobs": "count",
     }
-    _show_list(page, "recurring", columns, json=json)
+    _show_list(remote.read(listing("recurring", limit=limit)), "recurring", columns, json=json)
 
 
 @operator_command
@@ -282,10 +273,9 @@ def stats_command(remote: "Remote", *, json: bool) -> None:
     - `millrace stats --json | jq .jobs.ready`
 
     """
-    from millrace.cli.remote import Query  # noqa: PLC0415
-    from millrace.records import Overview  # noqa: PLC0415
+    from millrace.cli.remote import listing  # noqa: PLC0415
 
-    found = remote.read(Query(Overview, {"overview": True}, "/overview"))
+    found = remote.read(listing("overview"))
     if json:
         print_json(found)
         return

@@ -25,17 +25,27 @@ from millrace.records import (
     ActionRequest,
     BulkProgress,
     ExplainedJobs,
+    FailurePage,
     JobExplanation,
     JobPage,
+    LimitPage,
+    ListFailures,
+    ListQueues,
+    Overview,
+    PageRequest,
     PushedJobs,
     PushJob,
     PushJobs,
     QueueAction,
+    QueuePage,
     ReasonRecord,
     Record,
+    RecurringPage,
     SearchJobs,
+    WorkerPage,
 )
 from millrace.records.forms import to_http
+from millrace.records.types import AdminRequest
 
 API: Final = "/api/v1"
 HTTP_TIMEOUT: Final = 30.0
@@ -112,6 +122,23 @@ def find_numbers(remote: Remote, text: str, progress: Progress) -> list[int]:
             return numbers
 
 
+#: Lists that take the same parameters in both forms, by their operation.
+_LISTS: Final[dict[str, tuple[type[Record], type[AdminRequest] | None, str]]] = {
+    "overview": (Overview, None, "/overview"),
+    "queues": (QueuePage, ListQueues, "/queues"),
+    "failures": (FailurePage, ListFailures, "/failures"),
+    "workers": (WorkerPage, PageRequest, "/workers"),
+    "recurring": (RecurringPage, PageRequest, "/recurring"),
+    "limits": (LimitPage, None, "/throttles"),
+}
+
+
+def listing(operation: str, **parameters: Any) -> Query:
+    record, request, path = _LISTS[operation]
+    arguments = True if request is None else request(**parameters)
+    return Query(record, {operation: arguments}, path, parameters)
+
+
 def search(text: str, limit: int, cursor: str = "", order: Any = "newest") -> Query:
     parameters = {"q": text, "limit": limit, "cursor": cursor, "order": order}
     return Query(
@@ -153,8 +180,8 @@ class SocketRemote:
     def act(self, action: str, numbers: Sequence[int], arguments: dict[str, Any]) -> Changed:
         request = ActionRequest(action, seqs=list(numbers), by=user_name(), **arguments)
         acted = self._ask(BulkProgress, {"act": request})
-        reasons = [(each.job, each.reason) for each in acted.refused]
-        return Changed(acted.done, acted.refused_count, reasons)
+        reasons = [(each.job, each.reason) for each in acted.skipped]
+        return Changed(acted.done, acted.skipped_count, reasons)
 
     def act_on_queue(self, name: str, action: str, arguments: dict[str, float | None]) -> int:
         seconds, limit = arguments.get("keep_results"), arguments.get("limit")
@@ -298,6 +325,6 @@ def _new_job(job: dict[str, Any]) -> PushJob:
         round((time.time() + delay) * micros) if delay else 0,
         job.get("retries", 25),
         tags=job.get("tags", []),
-        blockers=job.get("waits_for", []),
+        waits_for=job.get("waits_for", []),
         retention=round(job["keep_result"] * micros) if "keep_result" in job else -1,
     )

@@ -119,35 +119,13 @@ class TopView:
 
     def update(self, now: float) -> None:
         """Read the numbers of the server."""
-        from millrace.cli.remote import Query  # noqa: PLC0415
-        from millrace.records import (  # noqa: PLC0415
-            FailurePage,
-            ListQueues,
-            ListWorkers,
-            Overview,
-            PageRequest,
-            QueuePage,
-            WorkerPage,
-        )
+        from millrace.cli.remote import listing  # noqa: PLC0415
 
         read = self._remote.read
-        self.overview = read(Query(Overview, {"overview": True}, "/overview"))
-        query = {"queues": ListQueues(most=MAX_QUEUES)}
-        self.queues = read(Query(QueuePage, query, "/queues", {"limit": MAX_QUEUES}))["queues"]
-        failures = Query(
-            FailurePage,
-            {"failures": PageRequest(most=MAX_FAILURES)},
-            "/failures",
-            {"limit": MAX_FAILURES},
-        )
-        self.failures = read(failures)["failures"]
-        workers = Query(
-            WorkerPage,
-            {"workers": ListWorkers(most=MAX_WORKERS)},
-            "/workers",
-            {"limit": MAX_WORKERS},
-        )
-        self.workers = read(workers)["workers"]
+        self.overview = read(listing("overview"))
+        self.queues = read(listing("queues", limit=MAX_QUEUES))["queues"]
+        self.failures = read(listing("failures", limit=MAX_FAILURES))["failures"]
+        self.workers = read(listing("workers", limit=MAX_WORKERS))["workers"]
         processed, failed = self.overview["processed"], self.overview["failures"]
         if self._last is not None and now > self._last[0]:
             span = now - self._last[0]

@@ -244,34 +244,28 @@ def _read_tokens(value: object) -> str:
     return text
 
 
-def min_count(minimum: int) -> ValueType:
-    def read(value: object) -> int:
-        number = _whole(value)
-        if number is None or number < minimum:
-            raise invalid_value(f"a whole number of at least {minimum}", value)
-        return number
+def _at_least(
+    minimum: float, name: str, read: Callable[[Any], Any], write: Callable[[Any], str]
+) -> ValueType:
+    def checked(value: object) -> Any:
+        found = read(value)
+        if found is None or found < minimum:
+            raise invalid_value(f"a {name} of at least {write(minimum)}", value)
+        return found
 
-    return ValueType(read, str)
+    return ValueType(checked, write)
+
+
+def min_count(minimum: int) -> ValueType:
+    return _at_least(minimum, "whole number", _whole, str)
 
 
 def min_size(minimum: int) -> ValueType:
-    def read(value: object) -> int:
-        size = parse_size(value)
-        if size < minimum:
-            raise invalid_value(f"a size of at least {write_size(minimum)}", value)
-        return size
-
-    return ValueType(read, write_size)
+    return _at_least(minimum, "size", parse_size, write_size)
 
 
 def min_duration(minimum: float) -> ValueType:
-    def read(value: object) -> float:
-        seconds = parse_duration(value)
-        if seconds < minimum:
-            raise invalid_value(f"a duration of at least {write_duration(minimum)}", value)
-        return seconds
-
-    return ValueType(read, write_duration)
+    return _at_least(minimum, "duration", parse_duration, write_duration)
 
 
 def choice(literal: Any) -> ValueType:

@@ -41,10 +41,11 @@ class RecurringRecord(Record):
     retries: Annotated[int, Doc("Retries", "Retries of its jobs.")]
     backlog: Annotated[float, Doc("Backlog", "Maximum number of missed jobs to create.")]
     tags: Annotated[list[str], Doc("Tags", "The first 50 tags of its jobs.")]
-    next: Annotated[Time, Doc("Next", "Time of the next job.", name="next_at")]
+    next_at: Annotated[Time, Doc("Next", "Time of the next job.")]
     count: Annotated[int, Doc("Count", "Number of jobs created so far.")]
-    throttles: Annotated[
-        list[str], Doc("Limits", "The first 100 limits of its jobs.", also="limits")
+    limits: Annotated[
+        list[str],
+        Doc("Limits", "The first 100 limits of its jobs.", name="throttles", also="limits"),
     ]
     size: Annotated[int, Doc("Size", "Size of the payload in bytes.")]
     payload: Annotated[Excerpt, Doc("Payload", "Payload of its jobs; omitted above 65,536 bytes.")]
@@ -55,7 +56,7 @@ class RecurringPage(Record):
 
     recurring: Annotated[list[RecurringRecord], Doc("Recurring", "Recurring jobs of this page.")]
     count: Annotated[int, Doc("Count", "Number of recurring jobs.")]
-    more: Cursor
+    next: Cursor
 
 
 class TrackedJob(Record):
@@ -71,7 +72,7 @@ class TrackedPage(Record):
 
     tracked: Annotated[list[TrackedJob], Doc("Tracked", "Tracked jobs of this page.")]
     count: Annotated[int, Doc("Count", "Number of tracked IDs.")]
-    more: Cursor
+    next: Cursor
 
 
 class TagCount(Record):
@@ -93,7 +94,7 @@ class LimitRecord(Record):
 
     name: Annotated[str, Doc("Name", "Name of the limit.")]
     maximum: Annotated[int, Doc("Maximum", "Maximum number of leased jobs; 0 for no limit.")]
-    expires: Annotated[Time, Doc("Expires", "End of the limit.", name="expires_at")]
+    expires_at: Annotated[Time, Doc("Expires", "End of the limit.")]
     holders: Annotated[list[str], Doc("Holders", "IDs of the first 100 leased jobs.")]
     waiting: Annotated[list[str], Doc("Waiting", "IDs of the first 100 waiting jobs.")]
 
@@ -101,4 +102,4 @@ class LimitRecord(Record):
 class LimitPage(Record):
     """The first 1,000 limits by name."""
 
-    throttles: Annotated[list[LimitRecord], Doc("Limits", "Limits.", also="limits")]
+    limits: Annotated[list[LimitRecord], Doc("Limits", "Limits.", name="throttles", also="limits")]

@@ -161,7 +161,7 @@ class ImportProgress(Record):
     run: int
     #: Jobs that were staged, released or discarded, or that are new.
     done: int
-    of: int = 0
+    total: int = 0
     #: IDs of jobs that an earlier run has imported.
     known: list[str] = []
     #: Jobs that were skipped because a job with this ID exists.
@@ -169,4 +169,4 @@ class ImportProgress(Record):
     #: Whether this is the first run of its source. Only this run imports settings.
     first: bool = False
     #: False in the reports before the last one.
-    over: bool = True
+    finished: bool = True

@@ -63,14 +63,8 @@ class JobRecord(Record):
         Excerpt,
         Doc("Payload", "Payload, if it is JSON and complete; lists omit it above 200 bytes."),
     ]
-    called: Annotated[
-        str,
-        Doc(
-            "Wrapped class",
-            "Class that a Rails wrapper runs; else empty.",
-            name="wrapped_class",
-            column=None,
-        ),
+    wrapped_class: Annotated[
+        str, Doc("Wrapped class", "Class that a Rails wrapper runs; else empty.", column=None)
     ] = ""
     truncated: Annotated[
         bool,
@@ -96,11 +90,19 @@ class JobPage(Record):
     """Jobs that match a search."""
 
     jobs: Annotated[list[JobRecord], Doc("Jobs", "Jobs of this page.")]
-    looked: Annotated[
-        int, Doc("Examined", "Number of jobs examined since the search began.", also="examined")
+    examined: Annotated[
+        int,
+        Doc(
+            "Examined",
+            "Number of jobs examined since the search began.",
+            name="looked",
+            also="examined",
+        ),
     ]
-    of: Annotated[int, Doc("Total", "Approximate number of jobs to examine.", also="total")]
-    cursor: Cursor
+    total: Annotated[
+        int, Doc("Total", "Approximate number of jobs to examine.", name="of", also="total")
+    ]
+    next: Cursor
 
 
 class RelatedJob(Record):
@@ -148,22 +150,33 @@ class JobDetail(Record):
     lease_for: Annotated[
         Duration, Doc("Lease", "Duration of a lease, in seconds.", name="lease_seconds")
     ]
-    expires: Annotated[Time, Doc("Expires", "Time at which the job is removed.", name="expires_at")]
-    most_attempts: Annotated[
+    expires_at: Annotated[Time, Doc("Expires", "Time at which the job is removed.")]
+    max_attempts: Annotated[
         int,
-        Doc("Maximum attempts", "Maximum number of attempts; 0 for no limit.", also="max_attempts"),
+        Doc(
+            "Maximum attempts",
+            "Maximum number of attempts; 0 for no limit.",
+            name="most_attempts",
+            also="max_attempts",
+        ),
     ]
     dead_queue: Annotated[str, Doc("Dead queue", "Queue that receives the job when it is dead.")]
-    own: Annotated[
+    protocol_data: Annotated[
         dict[str, Any],
-        Doc("Protocol data", "Data that the pushing protocol keeps.", also="protocol_data"),
+        Doc(
+            "Protocol data",
+            "Data that the pushing protocol keeps.",
+            name="own",
+            also="protocol_data",
+        ),
     ]
     history: Annotated[
         list[HistoryEntry], Doc("Qless history", "History that Qless keeps.", form="history")
     ]
     reasons: Annotated[list[ReasonRecord], Doc("Reasons", "Reasons why the job is not running.")]
-    twins: Annotated[
-        int, Doc("Same ID", "Number of other jobs with this ID.", also="same_id_count")
+    same_id_count: Annotated[
+        int,
+        Doc("Same ID", "Number of other jobs with this ID.", name="twins", also="same_id_count"),
     ]
     backtrace_truncated: Annotated[
         bool, Doc("Backtrace truncated", "True if the backtrace is incomplete here.")
@@ -187,30 +200,6 @@ class JobDetail(Record):
             "Up to ten failures with backtraces before the last one, newest first.",
         ),
     ] = []
-
-    @property
-    def payload(self) -> bytes:
-        return self.job.payload
-
-    @property
-    def why(self) -> list[str]:
-        return [reason.text for reason in self.reasons]
-
-    @property
-    def blockers(self) -> list[RelatedJob]:
-        return self.waits_for.jobs
-
-    @property
-    def blockers_more(self) -> int:
-        return self.waits_for.more
-
-    @property
-    def dependents(self) -> list[RelatedJob]:
-        return self.waited_for_by.jobs
-
-    @property
-    def dependents_more(self) -> int:
-        return self.waited_for_by.more
 
 
 class JobExplanation(Record):
@@ -277,8 +266,11 @@ class EventPage(Record):
     """The events of a job, oldest first."""
 
     events: Annotated[list[EventRecord], Doc("Events", "Events, oldest first.")]
-    whole: Annotated[
-        bool, Doc("Complete", "True if the complete journal was searched.", also="complete")
+    complete: Annotated[
+        bool,
+        Doc(
+            "Complete", "True if the complete journal was searched.", name="whole", also="complete"
+        ),
     ]
     source: Annotated[str, Doc("Source", "`journal`, or `job` for the job's own fields.")]
 
@@ -348,12 +340,12 @@ class BulkProgress(Record):
     """Progress of an action on jobs."""
 
     done: Annotated[int, Doc("Changed", "Number of jobs changed.")]
-    refused: Annotated[list[SkippedJob], Doc("Skipped", "The first 100 jobs not changed.")]
-    refused_count: Annotated[int, Doc("Skipped", "Number of jobs not changed.")] = 0
-    looked: Annotated[int, Doc("Examined", "Number of jobs examined.")] = 0
-    of: Annotated[int, Doc("Total", "Number of jobs to examine.")] = 0
+    skipped: Annotated[list[SkippedJob], Doc("Skipped", "The first 100 jobs not changed.")]
+    skipped_count: Annotated[int, Doc("Skipped", "Number of jobs not changed.")] = 0
+    examined: Annotated[int, Doc("Examined", "Number of jobs examined.")] = 0
+    total: Annotated[int, Doc("Total", "Number of jobs to examine.")] = 0
     #: False in the reports before the last one.
-    over: bool = True
+    finished: bool = True
 
 
 class ChangedJobs(Record):
@@ -369,13 +361,22 @@ class ActionStatus(Record):
     title: Annotated[str, Doc("Title", "Description of the action.")]
     by: Annotated[str, Doc("User", "User that started it.", also="user")]
     state: Annotated[str, Doc("State", "`running`, `done`, `stopped` or `failed`.")]
-    began_at: Annotated[Time, Doc("Started at", "Start of the action.", also="started_at")]
+    started_at: Annotated[
+        Time, Doc("Started at", "Start of the action.", name="began_at", also="started_at")
+    ]
     ended_at: Annotated[Time, Doc("Ended at", "End of the action.")]
     done: Annotated[int, Doc("Changed", "Number of jobs changed.")]
-    refused: Annotated[int, Doc("Skipped", "Number of jobs not changed.", also="skipped")]
-    refusals: Annotated[list[SkippedJob], Doc("Skipped jobs", "The first 100 jobs not changed.")]
-    looked: Annotated[int, Doc("Examined", "Number of jobs examined.", also="examined")]
-    of: Annotated[int, Doc("Total", "Number of jobs to examine.", also="total")]
+    skipped: Annotated[
+        int, Doc("Skipped", "Number of jobs not changed.", name="refused", also="skipped")
+    ]
+    skipped_jobs: Annotated[
+        list[SkippedJob],
+        Doc("Skipped jobs", "The first 100 jobs not changed.", name="refusals"),
+    ]
+    examined: Annotated[
+        int, Doc("Examined", "Number of jobs examined.", name="looked", also="examined")
+    ]
+    total: Annotated[int, Doc("Total", "Number of jobs to examine.", name="of", also="total")]
     error: Annotated[str, Doc("Error", "Reason of a failure; else empty.")]
 
 

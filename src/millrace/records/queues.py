@@ -26,7 +26,7 @@ class QueueRecord(Record):
     run: Annotated[LatencySummary, Doc("Run", "Time from leased to the end of the attempt.")]
     limit: Annotated[int, Doc("Limit", "Maximum number of leased jobs; null for no limit.", null=0)]
     waiters: Annotated[int, Doc("Waiting workers", "Number of workers that wait for a job.")]
-    asked: Annotated[
+    last_fetch_at: Annotated[
         Time,
         Doc(
             "Last fetch",
@@ -53,7 +53,7 @@ class QueuePage(Record):
 
     queues: Annotated[list[QueueRecord], Doc("Queues", "Queues of this page.")]
     count: Annotated[int, Doc("Count", "Number of queues that match.")]
-    more: Cursor
+    next: Cursor
 
 
 class DurationSpread(Record, array_like=True):

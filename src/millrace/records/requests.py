@@ -74,11 +74,13 @@ When = Annotated[datetime, Meta(tz=True)]
 LeaseDuration = Annotated[int, Meta(ge=0, le=MAX_LEASE)]
 #: Microseconds since 1970, 0 for none.
 TimeArgument = Annotated[int, Meta(ge=0, lt=(1 << 63) - 1)]
+_LIMIT: Final = Doc("Limit", "Maximum number of items to return.")
+_CURSOR: Final = Doc("Cursor", "`next` of the previous page.")
 _TERMS: Final = Doc("Text", "Terms that occur in the payload, the ID, the kind or the error.")
 
 
-#: Version of the admin socket's protocol; version 1 had no hello.
-PROTOCOL_VERSION: Final = 2
+#: Version of the admin socket's protocol. Version 1 had no hello; version 3 renamed members.
+PROTOCOL_VERSION: Final = 3
 
 
 class Hello(AdminRequest):
@@ -98,23 +100,48 @@ class HelloReply(msgspec.Struct):
     server: str
 
 
-# Queries
+# Queries. Lists have the same parameters over HTTP.
 
 
 class PageRequest(AdminRequest):
-    """Items by name, behind `after`."""
+    """A page of a list."""
 
-    after: str = ""
-    most: int = 100
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[str, _CURSOR] = ""
 
 
 class ListQueues(AdminRequest):
-    """Queues by name. `text` is a part of the name."""
+    """Queues by name."""
 
-    text: str = ""
-    after: str = ""
-    most: int = 100
-    paused: bool = False
+    text: Annotated[Text, Doc("Text", "Part of the name.")] = ""
+    paused: Annotated[bool, Doc("Paused", "Only paused queues.")] = False
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[str, _CURSOR] = ""
+
+
+class ListFailures(AdminRequest):
+    """The largest failure groups."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+
+
+class ListTags(AdminRequest):
+    """The most used tags."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
+
+
+class ListAudit(AdminRequest):
+    """Audit entries, newest first; cursor 0 starts at the newest."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1), _CURSOR] = 0
+
+
+class GetMetrics(AdminRequest):
+    """The numbers of /metrics; `limit` queues have numbers of their own."""
+
+    limit: Annotated[int, Meta(ge=0, le=MAX_LARGE_PAGE_SIZE)] = 100
 
 
 class GetQueue(AdminRequest):
@@ -155,15 +182,13 @@ class JobFilter(AdminRequest):
     )
     error: Annotated[Text | None, Doc("Error text", "Text in the error group or message.")] = None
     tracked: Annotated[bool | None, Doc("Tracked", "Whether the job is tracked.")] = None
-    words: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = []
+    terms: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = msgspec.field(
+        default_factory=list, name="text"
+    )
 
 
 class FilterBody(JobFilter):
     """Jobs that match every given condition."""
-
-    words: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = msgspec.field(
-        default_factory=list, name="text"
-    )
 
 
 class SearchJobs(AdminRequest):
@@ -176,9 +201,9 @@ class SearchJobs(AdminRequest):
     query: JobFilter
     order: Order = "newest"
     cursor: str = ""
-    most: int = 50
+    limit: int = 50
     #: Maximum number of jobs to examine before the reply.
-    look: int = 20_000
+    max_examined: int = 20_000
 
 
 class GetJob(AdminRequest):
@@ -186,24 +211,15 @@ class GetJob(AdminRequest):
 
     id: str
     seq: int = 0
-    #: Offset of the payload's excerpt.
-    start: int = 0
+    #: Start of the payload's excerpt.
+    offset: int = 0
 
 
-class ListWorkers(AdminRequest):
-    """Workers behind `after`, or the one with this protocol and ID."""
+class ListWorkers(PageRequest):
+    """A page of workers, or the one with this protocol and ID."""
 
-    after: str = ""
-    most: int = 100
     protocol: str = ""
     wid: str = ""
-
-
-class ListAudit(AdminRequest):
-    """Audit entries before a number, newest first; 0 starts at the newest."""
-
-    before: int = 0
-    most: int = 100
 
 
 # Changes. `by` is the user, for the audit log.
@@ -306,7 +322,7 @@ class PushJob(AdminRequest):
     lease_for: Annotated[int, Meta(ge=MIN_LEASE, le=MAX_LEASE)] = 1800 * SECOND
     tags: Tags = []
     #: IDs of jobs that must be done first.
-    blockers: Annotated[list[str], Meta(max_length=MAX_NAMED_JOBS)] = []
+    waits_for: Annotated[list[str], Meta(max_length=MAX_NAMED_JOBS)] = []
     #: Retention time of the completed job; -1: the setting of its queue.
     retention: Annotated[int, Meta(ge=-1, le=MAX_RETENTION)] = -1
 
@@ -323,11 +339,11 @@ class PushJobs(AdminRequest):
 
 
 class LeaseJobs(AdminRequest):
-    """Lease up to `most` jobs of these queues in their order; wait up to `wait` for the first."""
+    """Lease up to `limit` jobs of these queues in their order; wait up to `wait` for the first."""
 
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=MAX_LEASED_QUEUES)]
     worker: TagName
-    most: Annotated[int, Meta(ge=1, le=MAX_LEASED)] = 1
+    limit: Annotated[int, Meta(ge=1, le=MAX_LEASED)] = 1
     wait: int = 0
     #: 0: the duration of the job.
     lease_for: LeaseDuration = 0
@@ -343,7 +359,7 @@ class EndLease(AdminRequest):
     message: str = ""
     backtrace: list[str] = []
     #: Time of the next attempt; 0: according to the policy.
-    again_at: TimeArgument = 0
+    retry_at: TimeArgument = 0
     lease_for: LeaseDuration = 0
     by: str = ""
 
@@ -362,15 +378,15 @@ class SocketRequest(msgspec.Struct, forbid_unknown_fields=True):
     queue: GetQueue | None = None
     search: SearchJobs | None = None
     job: GetJob | None = None
-    failures: PageRequest | None = None
+    failures: ListFailures | None = None
     workers: ListWorkers | None = None
     recurring: PageRequest | None = None
     tracked: PageRequest | None = None
-    tags: PageRequest | None = None
-    throttles: bool = False
+    tags: ListTags | None = None
+    limits: bool = False
     server: bool = False
     audit: ListAudit | None = None
-    metrics: PageRequest | None = None
+    metrics: GetMetrics | None = None
     faktory: bool = False
     pipeline: bool = False
     act: ActionRequest | None = None
@@ -403,42 +419,12 @@ Base64 = Annotated[
         },
     ),
 ]
-_LIMIT: Final = Doc("Limit", "Maximum number of items to return.")
-_CURSOR: Final = Doc("Cursor", "`next` of the previous page.")
 _NUMBER: Final = Doc("Number", "Job number, to select one of several jobs with this ID.")
 _SEARCH: Final = Doc("Search", "A search as on the page Jobs: `queue:mail timeout`.")
 
 
 class Parameters(msgspec.Struct, forbid_unknown_fields=True):
     """Query parameters or a body; an unknown member is an error."""
-
-
-class PageParameters(Parameters):
-    """A page of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
-    cursor: Annotated[str, _CURSOR] = ""
-
-
-class FailureParameters(Parameters):
-    """The largest failure groups."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
-
-
-class TagParameters(Parameters):
-    """The most used tags."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
-
-
-class QueueListParameters(Parameters):
-    """Queues by name."""
-
-    text: Annotated[Text, Doc("Text", "Part of the name.")] = ""
-    paused: Annotated[bool, Doc("Paused", "Only paused queues.")] = False
-    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
-    cursor: Annotated[str, _CURSOR] = ""
 
 
 class QueueParameters(Parameters):
@@ -489,13 +475,6 @@ class FailureJobParameters(Parameters):
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 50
     cursor: Annotated[str, _CURSOR] = ""
-
-
-class AuditParameters(Parameters):
-    """Audit entries, newest first."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
-    cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1), _CURSOR] = 0
 
 
 class ReportParameters(Parameters):

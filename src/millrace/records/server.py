@@ -55,7 +55,7 @@ class Overview(Record):
     processed: Annotated[int, Doc("Processed", "Attempts that ended, all time.")]
     failures: Annotated[int, Doc("Failures", "Attempts that failed, all time.")]
     queues: Annotated[int, Doc("Queues", "Number of queues.")]
-    paused: Annotated[int, Doc("Paused", "Number of paused queues.", name="paused_queues")]
+    paused_queues: Annotated[int, Doc("Paused", "Number of paused queues.")]
     workers: Annotated[int, Doc("Workers", "Number of known Faktory and Qless workers.")]
     oldest_job: Annotated[
         OldestJob | None,
@@ -69,22 +69,6 @@ class Overview(Record):
     ]
     halted: Annotated[str, Doc("Halted", "Reason why the server accepts no changes; else empty.")]
     memory_mb: Annotated[int, Doc("Memory", "Memory of the server process in MiB.")]
-
-    @property
-    def oldest(self) -> int:
-        return 0 if self.oldest_job is None else self.oldest_job.ready_at
-
-    @property
-    def oldest_queue(self) -> str:
-        return "" if self.oldest_job is None else self.oldest_job.queue
-
-    @property
-    def oldest_jid(self) -> str:
-        return "" if self.oldest_job is None else self.oldest_job.jid
-
-    @property
-    def oldest_seq(self) -> int:
-        return 0 if self.oldest_job is None else self.oldest_job.seq
 
 
 class Health(Record):
@@ -105,24 +89,30 @@ class Setting(Record):
     key: Annotated[str, Doc("Key", "Section and key.")]
     value: Annotated[str, Doc("Value", "Value as TOML; secrets are hidden.")]
     source: Annotated[str, Doc("Source", "Source of the value.")]
-    about: Annotated[str, Doc("Description", "Description of the key.", also="description")]
+    description: Annotated[
+        str,
+        Doc("Description", "Description of the key.", name="about", also="description"),
+    ]
     reloadable: Annotated[bool, Doc("Reloadable", "True if SIGHUP reloads the key.")]
 
 
 class PipelineRun(Record):
     """The pipeline and its last run."""
 
-    able: Annotated[bool, Doc("Available", "True if the pipeline can run here.", also="available")]
+    available: Annotated[
+        bool,
+        Doc("Available", "True if the pipeline can run here.", name="able", also="available"),
+    ]
     running: Annotated[bool, Doc("Running", "True while a run is in progress.")]
-    began_at: Annotated[Time, Doc("Started at", "Start of the last run.", also="started_at")]
+    started_at: Annotated[
+        Time, Doc("Started at", "Start of the last run.", name="began_at", also="started_at")
+    ]
     ended_at: Annotated[Time, Doc("Ended at", "End of the last run.")]
     code: Annotated[
         int, Doc("Exit status", "Exit status of the last run; null before the first.", null=-1)
     ]
     lines: Annotated[list[str], Doc("Last output", "Last lines of its output.")]
-    every: Annotated[
-        float, Doc("Interval", "Seconds between scheduled runs; 0 for none.", name="every_seconds")
-    ]
+    every_seconds: Annotated[float, Doc("Interval", "Seconds between scheduled runs; 0 for none.")]
 
 
 class ShippingStatus(Record):
@@ -196,9 +186,8 @@ class AuditPage(Record):
     """Audit entries, newest first."""
 
     audit: Annotated[list[AuditEntry], Doc("Entries", "Entries of this page.")]
-    more: Annotated[
-        int,
-        Doc("Next", "Cursor of the next page; null on the last one.", name="next", form="cursor"),
+    next: Annotated[
+        int, Doc("Next", "Cursor of the next page; null on the last one.", form="cursor")
     ]
 
 

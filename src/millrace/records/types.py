@@ -84,9 +84,7 @@ Excerpt = Annotated[bytes, _form("payload")]
 #: Over HTTP: `result` or `result_base64`.
 Result = Annotated[bytes, _form("result")]
 #: Start of the next page; empty at the end. Over HTTP: null at the end.
-Cursor = Annotated[
-    str, Doc("Next", "Cursor of the next page; null on the last one.", name="next", null="")
-]
+Cursor = Annotated[str, Doc("Next", "Cursor of the next page; null on the last one.", null="")]
 
 
 class Record(msgspec.Struct):

@@ -28,8 +28,9 @@ class WorkerRecord(Record):
     rss_kb: Annotated[int, Doc("Memory", "Memory that the worker reported, in KiB.")]
     state: Annotated[str, Doc("State", "Faktory state: running, quiet or terminate.")]
     started_at: Annotated[Time, Doc("Started", "Start of the worker, or of its oldest lease.")]
-    beat_at: Annotated[
-        Time, Doc("Last heartbeat", "Time of the last heartbeat.", also="heartbeat_at")
+    heartbeat_at: Annotated[
+        Time,
+        Doc("Last heartbeat", "Time of the last heartbeat.", name="beat_at", also="heartbeat_at"),
     ]
     connections: Annotated[int, Doc("Connections", "Number of open connections.")]
     count: Annotated[int, Doc("Jobs", "Number of jobs that the worker holds.")]
@@ -42,4 +43,4 @@ class WorkerPage(Record):
 
     workers: Annotated[list[WorkerRecord], Doc("Workers", "Workers of this page.")]
     count: Annotated[int, Doc("Count", "Number of workers.")]
-    more: Cursor
+    next: Cursor

@@ -96,13 +96,13 @@ class PipelineRunner:
 
     def status(self) -> PipelineRun:
         return PipelineRun(
-            able=not self._reason(),
+            available=not self._reason(),
             running=self._child is not None,
-            began_at=self._began_at,
+            started_at=self._began_at,
             ended_at=0 if self._child is not None else self._ended_at,
             code=self._code,
             lines=list(self._lines) or [line for line in [self._reason()] if line],
-            every=self._every,
+            every_seconds=self._every,
         )
 
     def _reason(self) -> str:

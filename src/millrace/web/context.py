@@ -7,6 +7,8 @@ from urllib.parse import parse_qsl, quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from millrace.admin.errors import AdminError
+
 from .auth import User, address, is_https
 from .errors import HttpError
 from .settings import Role, WebSettings
@@ -58,6 +60,15 @@ class RequestContext:
 
     async def ask(self, type_: type[T], **request: Any) -> T:
         return await self.app_state.control.ask(type_, **request)
+
+    async def find(self, type_: type[T], **request: Any) -> T | None:
+        """The same, or None if the target does not exist."""
+        try:
+            return await self.ask(type_, **request)
+        except AdminError as error:
+            if error.code != "not found":
+                raise
+            return None
 
     def path(self, name: str) -> str:
         """Return a path parameter, URL-decoded."""

@@ -42,8 +42,8 @@ class JobHistory(NamedTuple):
     """The events of a job, oldest first."""
 
     events: Sequence[EventRecord]
-    #: True if the whole journal was searched.
-    whole: bool
+    #: True if the complete journal was searched.
+    complete: bool
     #: Source of the events.
     source: Literal["journal", "job", "nowhere"]
 
@@ -71,7 +71,7 @@ async def read(
     settings: WebSettings, seq: int, jid: str, detail: JobDetail | None, *, thorough: bool = False
 ) -> JobHistory:
     """Return the history of an existing or removed job."""
-    found = JobHistory([], whole=True, source="nowhere")
+    found = JobHistory([], complete=True, source="nowhere")
     if settings.data:
         patience = ALL if thorough else LONG if detail is None else SHORT
         if await _reader_is_free(patience):
@@ -80,12 +80,12 @@ async def read(
             finally:
                 _readers.release()
         else:
-            found = JobHistory([], whole=False, source="nowhere")
+            found = JobHistory([], complete=False, source="nowhere")
     if detail is None:
         return found
     if found.events:
-        return found if found.whole else _begun(found, detail.job)
-    return JobHistory(from_fields(detail.job), whole=found.whole, source="job")
+        return found if found.complete else _begun(found, detail.job)
+    return JobHistory(from_fields(detail.job), complete=found.complete, source="job")
 
 
 async def _reader_is_free(patience: float) -> bool:
@@ -120,7 +120,7 @@ def _load() -> bool:
 
 def _read(settings: WebSettings, seq: int, jid: str, patience: float) -> JobHistory:
     if not _load():
-        return JobHistory([], whole=False, source="nowhere")
+        return JobHistory([], complete=False, source="nowhere")
     from millrace.journal import job_events  # noqa: PLC0415
 
     began = time.monotonic()
@@ -131,11 +131,11 @@ def _read(settings: WebSettings, seq: int, jid: str, patience: float) -> JobHist
     events = shipped.events | kept.events
     if settings.queues:
         events = {number: event for number, event in events.items() if _visible(settings, event)}
-    whole = shipped.complete and kept.complete
+    complete = shipped.complete and kept.complete
     if not seq and events:
         newest = max(event.seq for event in events.values())  # several jobs can have had this ID
         events = {number: event for number, event in events.items() if event.seq == newest}
-    return JobHistory([events[number] for number in sorted(events)], whole, "journal")
+    return JobHistory([events[number] for number in sorted(events)], complete, "journal")
 
 
 def _visible(settings: WebSettings, event: EventRecord) -> bool:

@@ -32,7 +32,7 @@ class BulkAction:
         self.by = by
         self.began = time.time()
         self.ended = 0.0
-        self.progress = BulkProgress(0, [], over=False)
+        self.progress = BulkProgress(0, [], finished=False)
         self.error = ""
         self.code: Code | None = None
         self.stopped = False
@@ -44,7 +44,7 @@ class BulkAction:
             return "running"
         if self.error:
             return "failed"
-        return "stopped" if self.stopped and not self.progress.over else "done"
+        return "stopped" if self.stopped and not self.progress.finished else "done"
 
     def end(self, _: object) -> None:
         self.ended = time.time()
@@ -114,7 +114,7 @@ class BulkActions:
         try:
             async for progress in told:
                 task.progress = progress
-                if progress.over:
+                if progress.finished:
                     break
         except AdminError as error:
             task.error, task.code = str(error), error.code

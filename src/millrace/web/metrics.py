@@ -30,7 +30,7 @@ MAX_METRIC_QUEUES: Final = 100
 
 
 async def metrics(context: RequestContext) -> Response:
-    found = await context.ask(Metrics, metrics={"most": MAX_METRIC_QUEUES})
+    found = await context.ask(Metrics, metrics={"limit": MAX_METRIC_QUEUES})
     encode, kind = choose_encoder(context.request.headers.get("accept", ""))
     return Response(encode(MetricsCollector(found)), headers={"Content-Type": kind})
 

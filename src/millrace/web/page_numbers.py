@@ -34,12 +34,12 @@ async def _first_cursor(context: RequestContext, search: SearchJobs) -> str | No
         return context.query("cursor")
     if not number.isascii() or not number.isdigit() or not 1 <= int(number[:9]) <= MAX_PAGE:
         raise HttpError(400, f"Invalid page {clean_text(number, 20)}. Pages are numbered from 1.")
-    cursor, left = "", (int(number) - 1) * search.most
+    cursor, left = "", (int(number) - 1) * search.limit
     while left:
-        step = msgspec.structs.replace(search, cursor=cursor, most=min(left, SKIP_BATCH_SIZE))
+        step = msgspec.structs.replace(search, cursor=cursor, limit=min(left, SKIP_BATCH_SIZE))
         found = await context.ask(JobPage, search=step)
         left -= len(found.jobs)
-        cursor = found.cursor
+        cursor = found.next
         if not cursor:
             return None
     return cursor

@@ -177,11 +177,11 @@ async def whole(context: RequestContext, detail: JobDetail) -> bytes:
     """Return a job's whole payload. The server sends a large payload in parts, so that it does not
     delay other requests.
     """
-    found, job = bytearray(detail.payload), detail.job
+    found, job = bytearray(detail.job.payload), detail.job
     while len(found) < job.size:
-        asked = GetJob(job.jid, job.seq, start=len(found))
+        asked = GetJob(job.jid, job.seq, offset=len(found))
         piece = await context.ask(JobDetail, job=asked)
-        if not piece.payload or piece.job.size != job.size:
+        if not piece.job.payload or piece.job.size != job.size:
             raise HttpError(409, "The payload changed. Try again.")
-        found += piece.payload
+        found += piece.job.payload
     return bytes(found)

@@ -21,7 +21,7 @@ from millrace.admin.query_language import quoted
 from millrace.pipeline.report.page import PROTOCOLS, UNSHOWN
 from millrace.pipeline.report.page import span as in_seconds
 from millrace.records import QUEUE_ACTIONS, RECURRING_ACTIONS, WORKER_ACTIONS, Record
-from millrace.records.forms import field_docs
+from millrace.records.forms import field_docs, to_http
 
 from .charts import spark
 from .context import NOTICE_COOKIE, RequestContext
@@ -210,5 +210,7 @@ def more_fields(record: Record, *shown: str) -> list[tuple[str, Any]]:
 
 
 def json(value: Any) -> str:
-    """Encode a value as JSON for an attribute that scripts read."""
+    """Encode a value as JSON for an attribute that scripts read; records as the API shows them."""
+    if isinstance(value, list) and value and isinstance(value[0], Record):
+        value = [to_http(each) for each in value]
     return msgspec.json.encode(value).decode()

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.control import shown
+from millrace.cli.tables import printable
 
 
 def print_json(answer: msgspec.Struct) -> None:
@@ -31,7 +31,7 @@ def table(
         justify: Literal["left", "right"] = "left" if number < texts else "right"
         made.add_column(name, justify=justify, overflow="fold" if name == folded else "ellipsis")
     for row in rows:
-        made.add_row(*map(shown, row))
+        made.add_row(*map(printable, row))
     return made
 
 

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.control import shown
 from millrace.cli.options import lake_root
 from millrace.cli.pipeline.answers import console, percent, print_json, table
 from millrace.cli.pipeline.days import Days
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.session import tables_session
 from millrace.cli.pipeline.state import parse_time
+from millrace.cli.tables import printable
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 
@@ -200,4 +200,4 @@ def show_forecast(answer: Any) -> None:
     out.print(table(names, rows, 2))
     out.print("Error: WAPE of a rolling back-test. Naive: the same hour of the week before.")
     if answer.too_short:
-        out.print(f"Less than two weeks of history: {', '.join(map(shown, answer.too_short))}")
+        out.print(f"Less than two weeks of history: {', '.join(map(printable, answer.too_short))}")

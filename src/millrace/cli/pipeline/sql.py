@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.control import shown
 from millrace.cli.options import lake_root
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.session import resident_request, tables_session
+from millrace.cli.tables import printable
 from millrace.config import Config
 from millrace.pipeline.lake import open_lake
 from millrace.pipeline.resident import NotResident, request, socket_path
@@ -58,5 +58,5 @@ def _table(columns: list[str], rows: list[dict[str, Any]]) -> Table:
         numbers = all(isinstance(row[name], int | float | None) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*("" if row[name] is None else shown(str(row[name])) for name in columns))
+        table.add_row(*("" if row[name] is None else printable(str(row[name])) for name in columns))
     return table

@@ -32,7 +32,7 @@ def lease_jobs(engine: Engine, queues: tuple[str, ...], request: LeaseJobs, now:
     until = now + request.lease_for if request.lease_for else None
     jobs: list[Job] = []
     size = 0
-    while len(jobs) < request.most and size < LEASE_BYTES_LIMIT:
+    while len(jobs) < request.limit and size < LEASE_BYTES_LIMIT:
         job = engine.lease(queues, request.worker, HTTP, now, until)
         if job is None:
             break
@@ -80,7 +80,7 @@ def _fail(engine: Engine, job: Job, request: EndLease, now: int) -> None:
         request.group[:MAX_ERROR_GROUP] or "Failed",
         request.message[:MAX_ERROR_MESSAGE],
         [line[:MAX_BACKTRACE_LINE] for line in request.backtrace[:MAX_BACKTRACE_LINES]],
-        again_at=request.again_at or None,
+        again_at=request.retry_at or None,
     )
 
 

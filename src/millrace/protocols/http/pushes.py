@@ -51,7 +51,7 @@ def _push(engine: Engine, new: PushJob, number: int, places: dict[str, int], now
         tags=list(dict.fromkeys(new.tags)),
         blockers=[
             blocker
-            for jid in dict.fromkeys(new.blockers)
+            for jid in dict.fromkeys(new.waits_for)
             for blocker in _blockers(engine, jid, number, places)
         ],
         retention=new.retention,

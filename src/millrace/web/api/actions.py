@@ -38,8 +38,8 @@ def _job_route(path: str, action: OperatorAction) -> Endpoint:
         )
         request = ActionRequest(action.name, **which, by=context.by, **_argument(action, body))
         progress = await context.ask(BulkProgress, act=request)
-        if progress.refused:
-            raise HttpError(409 if progress.of else 404, progress.refused[0].reason)
+        if progress.skipped:
+            raise HttpError(409 if progress.total else 404, progress.skipped[0].reason)
         return ChangedJobs(progress.done)
 
     return _route(path, action, handler)

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from millrace.admin.errors import AdminError
 from millrace.admin.query_language import QueryError, parse
 from millrace.records import (
     EventPage,
@@ -39,7 +38,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECONDS: Final = 1_000_000
 #: Seconds that a search continues until the page is full.
 SEARCH_TIMEOUT: Final = 1.0
-_CONDITIONS: Final = tuple(name for name in JobFilter.__struct_fields__ if name != "words")
+_CONDITIONS: Final = tuple(name for name in JobFilter.__struct_fields__ if name != "terms")
 
 
 def microseconds(seconds: float) -> int:
@@ -64,10 +63,10 @@ async def search(
     until = time.monotonic() + SEARCH_TIMEOUT
     page = JobPage([], 0, 0, cursor)
     while True:
-        request = SearchJobs(query, order, page.cursor, limit - len(page.jobs))
+        request = SearchJobs(query, order, page.next, limit - len(page.jobs))
         found = await context.ask(JobPage, search=request)
-        page = JobPage(page.jobs + found.jobs, found.looked, found.of, found.cursor)
-        if not page.cursor or len(page.jobs) >= limit or time.monotonic() > until:
+        page = JobPage(page.jobs + found.jobs, found.examined, found.total, found.next)
+        if not page.next or len(page.jobs) >= limit or time.monotonic() > until:
             return page
 
 
@@ -84,7 +83,7 @@ def job_filter(text: str, conditions: FilterBody | None) -> JobFilter:
     for name, value in more.items():
         if getattr(found, name) not in {None, value}:
             raise HttpError(422, f"`q` and `{name}` contradict each other. Give one of them.")
-    return msgspec.structs.replace(found, **more, words=found.words + conditions.words)
+    return msgspec.structs.replace(found, **more, terms=found.terms + conditions.terms)
 
 
 async def job(context: RequestContext, asked: JobParameters) -> JobDetail:
@@ -99,21 +98,17 @@ async def job_payload(context: RequestContext, asked: JobParameters) -> Response
 async def job_events(context: RequestContext, asked: EventParameters) -> EventPage:
     """Also of a job that no longer exists."""
     name, number = context.path("id"), asked.number or 0
-    detail: JobDetail | None
-    try:
-        detail = await context.ask(JobDetail, job=GetJob(name, number))
-    except AdminError as error:
-        if error.code != "not found":
-            raise
-        detail = None
-    else:
+    detail = await context.find(JobDetail, job=GetJob(name, number))
+    if detail is not None:
         name, number = detail.job.jid, detail.job.seq
     jid = "" if number and detail is None else name
     known = await history.read(context.settings, number, jid, detail, thorough=asked.thorough)
     if not known.events:
-        more = "" if known.whole else " Only part of the journal was searched: add `thorough=true`."
+        more = (
+            "" if known.complete else " Only part of the journal was searched: add `thorough=true`."
+        )
         raise HttpError(404, f"No events of this job were found.{more}")
-    return EventPage(list(known.events), known.whole, known.source)
+    return EventPage(list(known.events), known.complete, known.source)
 
 
 # Push
@@ -144,7 +139,7 @@ def _new_job(job: JobBody, now: int) -> PushJob:
         retries=int(job.retries),
         lease_for=microseconds(job.lease_for),
         tags=job.tags,
-        blockers=job.waits_for,
+        waits_for=job.waits_for,
         retention=-1 if job.keep_result is None else microseconds(job.keep_result),
     )
 

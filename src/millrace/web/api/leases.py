@@ -28,7 +28,7 @@ async def lease(context: RequestContext, body: LeaseBody) -> LeasedJobs:
     request = LeaseJobs(
         queues=body.queues,
         worker=body.worker,
-        most=int(body.limit),
+        limit=int(body.limit),
         wait=microseconds(body.wait),
         lease_for=0 if body.lease_for is None else microseconds(body.lease_for),
     )
@@ -49,7 +49,7 @@ async def fail(context: RequestContext, body: FailureBody) -> EndedLease:
         group=body.group,
         message=body.message,
         backtrace=body.backtrace,
-        again_at=time_or_zero(body.retry_at),
+        retry_at=time_or_zero(body.retry_at),
     )
 
 

@@ -1,7 +1,6 @@
 """Overview, queues, failures, workers, recurring jobs, tags, limits and the server."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ from millrace.pipeline.report.model import Report
 from millrace.records import (
     AuditNote,
     AuditPage,
-    AuditParameters,
     Configuration,
     FailureJobParameters,
     FailurePage,
-    FailureParameters,
     FlushBody,
     FlushRequest,
     GetQueue,
@@ -28,17 +25,17 @@ from millrace.records import (
     JournalParameters,
     LimitPage,
     ListAudit,
+    ListFailures,
     ListQueues,
+    ListTags,
     ListWorkers,
     NoMembers,
     Ok,
     Overview,
-    PageParameters,
     PageRequest,
     PipelineRun,
     QlessOptionBody,
     QueueDetail,
-    QueueListParameters,
     QueuePage,
     QueueParameters,
     Record,
@@ -49,7 +46,6 @@ from millrace.records import (
     SetQlessOption,
     ShippingStatus,
     TagPage,
-    TagParameters,
     TrackedPage,
     WorkerPage,
     WorkerRecord,
@@ -65,45 +61,29 @@ from .jobs import search
 def query(
     answer: type[Record],
     operation: str,
-    parameters: type[msgspec.Struct] = NoMembers,
-    request: Callable[[Any], Any] = lambda _: True,
+    request: type[msgspec.Struct] = NoMembers,
+    *,
+    name: str = "",
 ) -> Handler:
-    """The handler of a route that asks the server one question."""
+    """The handler of a route that is one operation: its parameters are those of the request."""
 
     async def handler(context: RequestContext, asked: Any) -> Any:
-        return await context.ask(answer, **{operation: request(asked)})
+        return await context.ask(answer, **{operation: True if request is NoMembers else asked})
 
-    handler.__name__ = operation
-    handler.__annotations__ |= {"asked": parameters, "return": answer}
+    handler.__name__ = name or operation
+    handler.__annotations__ |= {"asked": request, "return": answer}
     return handler
 
 
-def _page(asked: Any) -> PageRequest:
-    return PageRequest(asked.cursor, asked.limit)
-
-
-def _largest(asked: Any) -> PageRequest:
-    return PageRequest(most=asked.limit)
-
-
 overview = query(Overview, "overview")
-queues = query(
-    QueuePage,
-    "queues",
-    QueueListParameters,
-    lambda asked: ListQueues(asked.text, asked.cursor, asked.limit, asked.paused),
-)
-failures = query(FailurePage, "failures", FailureParameters, _largest)
-workers = query(
-    WorkerPage, "workers", PageParameters, lambda asked: ListWorkers(asked.cursor, asked.limit)
-)
-recurring = query(RecurringPage, "recurring", PageParameters, _page)
-tracked = query(TrackedPage, "tracked", PageParameters, _page)
-tags = query(TagPage, "tags", TagParameters, _largest)
-throttles = query(LimitPage, "throttles")
-audit = query(
-    AuditPage, "audit", AuditParameters, lambda asked: ListAudit(asked.cursor, asked.limit)
-)
+queues = query(QueuePage, "queues", ListQueues)
+failures = query(FailurePage, "failures", ListFailures)
+workers = query(WorkerPage, "workers", PageRequest)
+recurring = query(RecurringPage, "recurring", PageRequest)
+tracked = query(TrackedPage, "tracked", PageRequest)
+tags = query(TagPage, "tags", ListTags)
+throttles = query(LimitPage, "limits", name="throttles")
+audit = query(AuditPage, "audit", ListAudit)
 pipeline = query(PipelineRun, "pipeline")
 
 
@@ -125,14 +105,14 @@ async def queue(context: RequestContext, asked: QueueParameters) -> QueueDetail:
 async def failure(context: RequestContext, asked: FailureJobParameters) -> JobPage:
     query = JobFilter(fingerprint=context.path("fingerprint"), failing=True)
     found = await search(context, query, "newest", asked.limit, asked.cursor)
-    if not (found.jobs or found.cursor or asked.cursor):
+    if not (found.jobs or found.next or asked.cursor):
         raise HttpError(404, "No job fails with this error. It may have been retried or deleted.")
     return found
 
 
 async def worker(context: RequestContext) -> WorkerRecord:
     protocol, wid = context.path("protocol"), context.path("wid")
-    request = ListWorkers(most=1, protocol=protocol, wid=wid)
+    request = ListWorkers(limit=1, protocol=protocol, wid=wid)
     found = await context.ask(WorkerPage, workers=request)
     if not found.workers:
         raise HttpError(404, f'Worker "{wid}" not found. It has ended, or holds no job.')

@@ -77,7 +77,7 @@ async def download(context: RequestContext) -> Response:
 
 async def _queues(context: RequestContext, made: RenderedReport | None) -> list[str]:
     """Return the queues offered for selection: existing queues and the queues of the report."""
-    found = await context.ask(QueuePage, queues=ListQueues(most=MAX_QUEUES))
+    found = await context.ask(QueuePage, queues=ListQueues(limit=MAX_QUEUES))
     told = [row.queue for row in made.report.queues.rows] if made is not None else []
     return sorted({*told, *(row.name for row in found.queues)})
 

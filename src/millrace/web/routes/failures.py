@@ -12,7 +12,7 @@ from millrace.records import (
     FailurePage,
     JobFilter,
     JobPage,
-    PageRequest,
+    ListFailures,
     SearchJobs,
     job_actions,
 )
@@ -31,14 +31,14 @@ PAGE_SIZE: Final = 50
 
 
 async def failures(context: RequestContext) -> Response:
-    found = await context.ask(FailurePage, failures=PageRequest(most=MAX_GROUPS))
+    found = await context.ask(FailurePage, failures=ListFailures(MAX_GROUPS))
     return page(context, "failures.html", failures=found)
 
 
 async def group(context: RequestContext) -> Response:
     fingerprint, cursor = context.path("fingerprint"), context.query("cursor")
     query = JobFilter(fingerprint=fingerprint, failing=True)
-    found = await context.ask(JobPage, search=SearchJobs(query, cursor=cursor, most=PAGE_SIZE))
+    found = await context.ask(JobPage, search=SearchJobs(query, cursor=cursor, limit=PAGE_SIZE))
     about = await _group(context, fingerprint)
     if about is None and not found.jobs and not cursor:
         raise HttpError(404, "No failed jobs in this group. They may have been retried or removed.")
@@ -83,7 +83,7 @@ async def act(context: RequestContext) -> Response:
 
 
 async def _group(context: RequestContext, fingerprint: str) -> FailureGroup | None:
-    found = await context.ask(FailurePage, failures=PageRequest(most=500))
+    found = await context.ask(FailurePage, failures=ListFailures(500))
     return next((each for each in found.groups if each.fingerprint == fingerprint), None)
 
 

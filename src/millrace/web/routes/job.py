@@ -6,7 +6,6 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from millrace.admin.errors import AdminError
 from millrace.records import (
     GetJob,
     JobDetail,
@@ -33,17 +32,14 @@ _MAX_QUEUES: Final = 100
 
 async def job(context: RequestContext) -> Response:
     name, seq = context.path("id"), _seq(context)
-    try:
-        detail = await _detail(context, name, seq)
-    except AdminError as error:
-        if error.code != "not found":
-            raise
+    detail = await context.find(JobDetail, job=GetJob(name, seq))
+    if detail is None:
         return await _gone(context, name, seq)
     thorough = context.query("journal") == "all"
     known = await history.read(
         context.settings, detail.job.seq, detail.job.jid, detail, thorough=thorough
     )
-    queues = await context.ask(QueuePage, queues=ListQueues(most=_MAX_QUEUES))
+    queues = await context.ask(QueuePage, queues=ListQueues(limit=_MAX_QUEUES))
     return page(
         context,
         "job.html",
@@ -51,9 +47,9 @@ async def job(context: RequestContext) -> Response:
         job=detail.job,
         address=job_url(detail.job.jid, detail.job.seq),
         actions=_actions(detail.job),
-        payload=show(detail.payload, detail.job.size),
+        payload=show(detail.job.payload, detail.job.size),
         result=None if detail.result is None else show(detail.result, detail.result_size),
-        own=_own(detail.own),
+        own=_own(detail.protocol_data),
         queues=[each.name for each in queues.queues],
         **_happened(known, thorough=thorough),
     )
@@ -69,7 +65,7 @@ async def _gone(context: RequestContext, name: str, seq: int) -> Response:
     if not known.events:
         more = (
             ""
-            if known.whole
+            if known.complete
             else " Only part of the journal was searched: add ?journal=all to search all of it."
         )
         raise HttpError(404, f"Job not found. The journal has no events for it either.{more}")
@@ -91,15 +87,11 @@ async def payload(context: RequestContext) -> Response:
     if raw and not raw.partition(b"?")[0].endswith(b"/payload"):
         context.request.path_params["id"] += "/payload"  # part of the ID
         return await job(context)
-    detail = await _detail(context, context.path("id"), _seq(context))
+    detail = await context.ask(JobDetail, job=GetJob(context.path("id"), _seq(context)))
     name = _NAMEABLE.sub("_", detail.job.jid)[:80] or str(detail.job.seq)
     headers = {"Content-Disposition": f'attachment; filename="{name}.payload"'}
     data = await whole(context, detail)
     return Response(data, headers=headers, media_type="application/octet-stream")
-
-
-async def _detail(context: RequestContext, name: str, seq: int) -> JobDetail:
-    return await context.ask(JobDetail, job=GetJob(name, seq))
 
 
 def _seq(context: RequestContext) -> int:

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from starlette.background import BackgroundTask
 from starlette.responses import RedirectResponse, Response
 
-from millrace.admin.errors import AdminError
 from millrace.admin.query_language import parse
 from millrace.records import ActionRequest, JobDetail, SearchJobs, job_actions
 from millrace.web import history
@@ -87,7 +86,7 @@ _ACTIONS: Final = {"retry": "retry", "add_to_queue": "retry", "delete": "delete"
 
 def _show(one: JobSet) -> Endpoint:
     async def show(context: RequestContext) -> Response:
-        search = SearchJobs(parse(one.q), order=one.order, most=PAGE_SIZE)  # type: ignore[arg-type]
+        search = SearchJobs(parse(one.q), order=one.order, limit=PAGE_SIZE)  # type: ignore[arg-type]
         found, cursor = await first_page(context, search)
         response = page(
             context,
@@ -126,13 +125,10 @@ def _change(one: JobSet) -> Endpoint:
 def _look(one: JobSet) -> Endpoint:
     async def look(context: RequestContext) -> Response:
         jid = _jid(context.path("key"))
-        try:
-            job = (await context.ask(JobDetail, job={"id": jid})).job
-        except AdminError as error:
-            if error.code != "not found":
-                raise
-            return RedirectResponse(context.url(one.path), status_code=302)  # as Faktory does
-        return RedirectResponse(context.url(job_url(job.jid, job.seq)), status_code=302)
+        found = await context.find(JobDetail, job={"id": jid})
+        # As Faktory, redirect to the list if the job does not exist.
+        path = one.path if found is None else job_url(found.job.jid, found.job.seq)
+        return RedirectResponse(context.url(path), status_code=302)
 
     return look
 

@@ -49,7 +49,7 @@ async def jobs(context: RequestContext) -> Response:
         if query.state:
             actions = job_actions(query.state)
         look = NEXT_PAGE_LIMIT if cursor else FIRST_PAGE_LIMIT
-        search = SearchJobs(query, cursor=cursor, most=PAGE_SIZE, look=look)
+        search = SearchJobs(query, cursor=cursor, limit=PAGE_SIZE, max_examined=look)
         found = await context.ask(JobPage, search=search)
     except QueryError as error:
         wrong = str(error)
@@ -72,7 +72,7 @@ async def jobs(context: RequestContext) -> Response:
 def known(found: JobPage, *, first: bool) -> str:
     """Return the number of matching jobs, or a lower bound."""
     number = count(len(found.jobs))
-    if first and not found.cursor:
+    if first and not found.next:
         return number
     return f"{number} or more"
 
@@ -92,7 +92,7 @@ async def act(context: RequestContext) -> Response:
         named, agreed = "all jobs", "everything"
     if form.one("sure") == agreed:
         return await run_action(context, wanted, title(wanted, named), back)
-    found = await context.ask(JobPage, search=SearchJobs(wanted.query, most=PAGE_SIZE))
+    found = await context.ask(JobPage, search=SearchJobs(wanted.query, limit=PAGE_SIZE))
     return page(
         context,
         "sure.html",

@@ -44,12 +44,12 @@ def told(act: ActionRequest, progress: BulkProgress, number: int) -> str:
     """Describe the result: `3 jobs were deleted. 1 was not: a1: REASON`."""
     verb = "was" if progress.done <= 1 else "were"
     text = f"{_jobs(progress.done)} {verb} {JOB_ACTIONS[act.action].past}."
-    if not progress.refused_count and not progress.refused:
+    if not progress.skipped_count and not progress.skipped:
         return text
-    refused = max(progress.refused_count, len(progress.refused))
+    refused = max(progress.skipped_count, len(progress.skipped))
     text += f" {count(refused)} {'was' if refused == 1 else 'were'} not"
-    if progress.refused:
-        first = progress.refused[0]
+    if progress.skipped:
+        first = progress.skipped[0]
         text += f": {clean_text(first.job, 60)}: {clean_text(first.reason, 200)}"
     return text + (f" (action {number} lists more)" if refused > 1 else "")
 

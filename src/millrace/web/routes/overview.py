@@ -7,7 +7,14 @@ from typing import Final
 from starlette.responses import Response, StreamingResponse
 
 from millrace.engine.statistics import DAY
-from millrace.records import FailurePage, Overview, PageRequest, TrackedPage, WorkerPage
+from millrace.records import (
+    FailurePage,
+    ListFailures,
+    Overview,
+    PageRequest,
+    TrackedPage,
+    WorkerPage,
+)
 from millrace.web.charts import error_rate, history, rates
 from millrace.web.context import RequestContext
 from millrace.web.errors import HttpError
@@ -25,9 +32,9 @@ async def overview(context: RequestContext) -> Response:
     days = _days(context.query("days", "30"))
     found, failures, tracked, workers = await asyncio.gather(
         context.ask(Overview, overview=True),
-        context.ask(FailurePage, failures=PageRequest(most=MAX_GROUPS)),
-        context.ask(TrackedPage, tracked=PageRequest(most=MAX_TRACKED)),
-        context.ask(WorkerPage, workers=PageRequest(most=MAX_WORKERS)),
+        context.ask(FailurePage, failures=ListFailures(MAX_GROUPS)),
+        context.ask(TrackedPage, tracked=PageRequest(limit=MAX_TRACKED)),
+        context.ask(WorkerPage, workers=PageRequest(limit=MAX_WORKERS)),
     )
     states = Counter(row.job.state if row.job else "gone" for row in tracked.tracked)
     return page(

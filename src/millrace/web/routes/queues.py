@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode
 import msgspec
 from starlette.responses import Response
 
-from millrace.admin.errors import AdminError
 from millrace.admin.query_language import write
 from millrace.engine.states import READY
 from millrace.records import (
@@ -100,7 +99,7 @@ FAKTORY_ACTIONS: Final = {"delete": "remove"}
 
 async def queues(context: RequestContext) -> Response:
     paused = context.query("paused") == "yes"
-    asked = ListQueues(context.query("text"), context.query("after"), QUEUE_PAGE_SIZE, paused)
+    asked = ListQueues(context.query("text"), paused, QUEUE_PAGE_SIZE, context.query("after"))
     found = await context.ask(QueuePage, queues=asked)
     return page(
         context,
@@ -108,7 +107,7 @@ async def queues(context: RequestContext) -> Response:
         found=found,
         asked=asked,
         first=_listed(asked, ""),
-        more=_listed(asked, found.more),
+        more=_listed(asked, found.next),
         unasked=_now() - NO_WORKER_AFTER,
     )
 
@@ -123,13 +122,9 @@ def _listed(asked: ListQueues, after: str) -> str:
 async def queue(context: RequestContext) -> Response:
     name = _name(context)
     tab = context.query("state", "ready")
-    try:
-        detail = await context.ask(
-            QueueDetail, queue=GetQueue(name, day_number("day", context.query("day")))
-        )
-    except AdminError as error:
-        if error.code != "not found":
-            raise
+    day = day_number("day", context.query("day"))
+    detail = await context.find(QueueDetail, queue=GetQueue(name, day))
+    if detail is None:
         return _elsewhere(context, name)
     told: dict[str, Any] = {"detail": detail, "queue": detail.queue, "tab": tab, "tabs": TABS}
     told["unasked"] = _now() - NO_WORKER_AFTER
@@ -149,9 +144,9 @@ async def _jobs(context: RequestContext, name: str, tab: Tab) -> dict[str, Any]:
     until = time.monotonic() + SEARCH_TIMEOUT
     search = SearchJobs(query, tab.order, "", JOB_PAGE_SIZE)
     found, cursor = await first_page(context, search)
-    while found.cursor and len(found.jobs) < JOB_PAGE_SIZE and time.monotonic() < until:
+    while found.next and len(found.jobs) < JOB_PAGE_SIZE and time.monotonic() < until:
         wanted = JOB_PAGE_SIZE - len(found.jobs)
-        more = await context.ask(JobPage, search=SearchJobs(query, tab.order, found.cursor, wanted))
+        more = await context.ask(JobPage, search=SearchJobs(query, tab.order, found.next, wanted))
         more.jobs[:0] = found.jobs
         found = more
     return {
@@ -167,9 +162,9 @@ async def _recurring(context: RequestContext, name: str) -> list[RecurringRecord
     found: list[RecurringRecord] = []
     looked, after = 0, ""
     while looked < MAX_RECURRING:
-        rows = await context.ask(RecurringPage, recurring=PageRequest(after, 500))
+        rows = await context.ask(RecurringPage, recurring=PageRequest(500, after))
         found += [row for row in rows.recurring if row.queue == name]
-        looked, after = looked + len(rows.recurring), rows.more
+        looked, after = looked + len(rows.recurring), rows.next
         if not after:
             break
     return found

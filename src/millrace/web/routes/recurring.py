@@ -10,6 +10,7 @@ from millrace.records import (
     ActionRequest,
     BulkProgress,
     LimitPage,
+    ListTags,
     Ok,
     PageRequest,
     RecurringAction,
@@ -44,7 +45,7 @@ TABS: Final = {
 
 async def recurring(context: RequestContext) -> Response:
     after = context.query("after")
-    found = await context.ask(RecurringPage, recurring=PageRequest(after, PAGE_SIZE))
+    found = await context.ask(RecurringPage, recurring=PageRequest(PAGE_SIZE, after))
     return page(context, "recurring.html", found=found, after=after)
 
 
@@ -68,7 +69,7 @@ async def act_on_recurring(context: RequestContext) -> Response:
 
 
 async def tracked(context: RequestContext) -> Response:
-    found = await context.ask(TrackedPage, tracked=PageRequest(most=MAX_TRACKED))
+    found = await context.ask(TrackedPage, tracked=PageRequest(limit=MAX_TRACKED))
     now = time.time_ns() // 1000
     states = [_state(row, now) for row in found.tracked]
     tab = context.query("state")
@@ -90,19 +91,19 @@ async def untrack(context: RequestContext) -> Response:
         BulkProgress, act=ActionRequest("untrack", jobs[:MAX_TRACKED], by=context.by)
     )
     notice = f"{done.done} {'job' if done.done == 1 else 'jobs'} untracked."
-    if done.refused:
-        notice += f" {done.refused[0].job}: {done.refused[0].reason}"
+    if done.skipped:
+        notice += f" {done.skipped[0].job}: {done.skipped[0].reason}"
     return context.redirect("/tracked", notice)
 
 
 async def tags(context: RequestContext) -> Response:
-    found = await context.ask(TagPage, tags=PageRequest(most=MAX_TAGS))
+    found = await context.ask(TagPage, tags=ListTags(MAX_TAGS))
     return page(context, "tags.html", found=found)
 
 
 async def throttles(context: RequestContext) -> Response:
-    found = await context.ask(LimitPage, throttles=True)
-    return page(context, "throttles.html", throttles=found.throttles)
+    found = await context.ask(LimitPage, limits=True)
+    return page(context, "throttles.html", limits=found.limits)
 
 
 def _state(row: TrackedJob, now: int) -> str:

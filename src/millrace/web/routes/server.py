@@ -91,8 +91,8 @@ async def audit(context: RequestContext) -> Response:
     text = context.query("before", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise HttpError(400, "`before` must be the number of an entry.")
-    found = await context.ask(AuditPage, audit=ListAudit(int(text), AUDIT_PAGE_SIZE))
-    return page(context, "audit.html", audit=found.audit, more=found.more, before=int(text))
+    found = await context.ask(AuditPage, audit=ListAudit(AUDIT_PAGE_SIZE, int(text)))
+    return page(context, "audit.html", audit=found.audit, more=found.next, before=int(text))
 
 
 def _sections(settings: list[Setting]) -> list[tuple[str, list[Setting]]]:

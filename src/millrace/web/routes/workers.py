@@ -16,14 +16,14 @@ PAGE_SIZE: Final = 50
 
 async def workers(context: RequestContext) -> Response:
     found = await context.ask(
-        WorkerPage, workers=ListWorkers(after=context.query("after"), most=PAGE_SIZE)
+        WorkerPage, workers=ListWorkers(cursor=context.query("after"), limit=PAGE_SIZE)
     )
     return page(
         context,
         "workers.html",
         workers=found.workers,
         count=found.count,
-        more=found.more,
+        more=found.next,
         after=context.query("after"),
         now=time.time_ns() // 1000,
         is_faktory=any(row.protocol == "faktory" for row in found.workers),
@@ -32,7 +32,7 @@ async def workers(context: RequestContext) -> Response:
 
 async def worker(context: RequestContext) -> Response:
     protocol, wid = context.path("protocol"), context.path("wid")
-    asked = ListWorkers(most=1, protocol=protocol, wid=wid)
+    asked = ListWorkers(limit=1, protocol=protocol, wid=wid)
     found = await context.ask(WorkerPage, workers=asked)
     if not found.workers:
         raise HttpError(

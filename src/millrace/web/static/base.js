@@ -90,11 +90,11 @@ const status = document.getElementById("status");
 const number = (value) => Math.round(value).toLocaleString();
 const few = new Intl.NumberFormat("en", { notation: "compact" });  // 1.2M: at most five characters
 const COUNTED = {
-  "/queues": ["ready", (overview) => overview.counts[2]],
-  "/busy": ["leased", (overview) => overview.counts[3]],
+  "/queues": ["ready", (overview) => overview.jobs.ready],
+  "/busy": ["leased", (overview) => overview.jobs.leased],
   "/retries": ["retrying", (overview) => overview.retrying],
-  "/scheduled": ["scheduled", (overview) => overview.counts[0] - overview.retrying],
-  "/morgue": ["dead", (overview) => overview.counts[5]],
+  "/scheduled": ["scheduled", (overview) => overview.jobs.scheduled - overview.retrying],
+  "/morgue": ["dead", (overview) => overview.jobs.dead],
 };
 const renderCounts = (overview) => {
   for (const element of document.querySelectorAll("[data-count]")) {
@@ -107,26 +107,40 @@ const renderCounts = (overview) => {
 };
 let stream = null, silence = null;
 
-// Pushed, completed and failed jobs per second, over the last seconds: a shorter period is noise.
-const rates = (samples) => {
-  const last = samples.at(-1);
-  if (samples.length < 2) return [0, 0, 0];
-  const first = samples.findLast((sample) => last[0] - sample[0] >= 4e6) ?? samples[0];
-  const seconds = Math.max(0.001, (last[0] - first[0]) / 1e6);
-  return [1, 2, 3].map((i) => Math.max(0, last[i] - first[i]) / seconds);
+// The samples of the last ten minutes. The first overview of a stream has all of them, each later one has the newest,
+// which replaces the last one until that is five seconds newer than its predecessor.
+let samples = [];
+const timed = (sample) => ({ ...sample, time: Date.parse(sample.at) });
+const addSamples = (fresh) => {
+  const newest = timed(fresh.at(-1));
+  if (fresh.length > 1) samples = fresh.slice(0, -1).map(timed);
+  else if (samples.length > 1 && newest.time - samples.at(-2).time < 5000) samples.pop();
+  samples.push(newest);
+  samples = samples.filter((sample) => newest.time - sample.time <= 600e3);
+};
+const sampleBefore = (seconds) =>
+  samples.findLast((sample) => samples.at(-1).time - sample.time >= 1000 * seconds) ?? samples[0];
+
+// Changes per second between two samples.
+const ratesBetween = (first, last) => {
+  const seconds = Math.max(1, last.time - first.time) / 1000;
+  const rate = (name) => Math.max(0, last[name] - first[name]) / seconds;
+  return { pushed: rate("pushed"), completed: rate("completed"), failed: rate("failed") };
 };
 
 const listen = () => {
   stream = new EventSource(`${prefix}/live`);
   stream.addEventListener("overview", (event) => {
     const overview = JSON.parse(event.data);
-    overview.rates = rates(overview.samples);
+    addSamples(overview.samples);
+    overview.samples = samples;
+    overview.rates = ratesBetween(sampleBefore(4), samples.at(-1));  // a shorter period is noise
     clearTimeout(silence);
     silence = null;
     status.classList.remove("away");
     status.textContent = overview.halted
       ? `The store cannot write: ${overview.halted}`
-      : `${number(overview.processed)} processed · ${number(overview.failures)} failed · ${number(overview.counts[2])} ready · ${number(overview.counts[3])} leased · ${number(overview.rates[1])} completed/s`;
+      : `${number(overview.processed)} processed · ${number(overview.failures)} failed · ${number(overview.jobs.ready)} ready · ${number(overview.jobs.leased)} leased · ${number(overview.rates.completed)} completed/s`;
     status.classList.toggle("away", Boolean(overview.halted));
     renderCounts(overview);
     document.dispatchEvent(new CustomEvent("overview", { detail: overview }));

@@ -50,7 +50,7 @@
   const search = document.querySelector("[data-search]");
   const FULL = 50;
   const go = async () => {
-    const looked = document.getElementById("looked"), bar = document.getElementById("bar");
+    const examined = document.getElementById("examined"), bar = document.getElementById("bar");
     const stop = document.getElementById("stop");
     const stopped = new AbortController();
     let { cursor } = search.dataset;
@@ -67,14 +67,14 @@
         if (!next) throw new Error("invalid response");
         take(next);
         cursor = search.dataset.cursor = next.dataset.cursor;
-        bar.max = Number(next.dataset.of) || 1;
-        bar.value = Number(next.dataset.looked);
-        looked.textContent = cursor
-          ? `${count(rows())} found; searched ${count(next.dataset.looked)} of ${count(next.dataset.of)} jobs`
+        bar.max = Number(next.dataset.total) || 1;
+        bar.value = Number(next.dataset.examined);
+        examined.textContent = cursor
+          ? `${count(rows())} found; searched ${count(next.dataset.examined)} of ${count(next.dataset.total)} jobs`
           : `${count(rows())} ${rows() === 1 ? "job" : "jobs"}`;
       }
     } catch (error) {
-      looked.textContent += error.name === "AbortError" ? "; stopped" : `; search failed: ${error.message}`;
+      examined.textContent += error.name === "AbortError" ? "; stopped" : `; search failed: ${error.message}`;
     }
     stop.hidden = bar.hidden = true;
     const total = search.querySelector("[data-total]");
