@@ -353,3 +353,22 @@ def test_a_used_page_in_the_free_list_is_detected(closed):
     path.write_bytes(content)
     assert str(path) in refusal(closed)
     assert check_folder(closed).problems
+
+
+@pytest.mark.parametrize("size", [512, 3072, PAGE])
+def test_a_power_failure_while_the_database_is_created(tmp_path: Path, size: int) -> None:
+    """The first page is incomplete. Its journal says that the database was empty before."""
+    magic = bytes.fromhex("d9d505f920a163d7")
+    numbers = [0, 0x49D64873, 0, 512, PAGE]
+    journal = magic + b"".join(number.to_bytes(4, "big") for number in numbers)
+    (tmp_path / f"{DATABASE}-journal").write_bytes(journal.ljust(512, b"\0"))
+    (tmp_path / DATABASE).write_bytes(bytes(size))
+    store = SqliteStore(tmp_path)
+    scene = Scene(recover(store))
+    assert scene.engine.jobs == {}
+    scene.push("a")
+    commit(scene.engine, store)
+    store.close()
+    store = SqliteStore(tmp_path)
+    assert len(store.load().jobs) == 1
+    store.close()

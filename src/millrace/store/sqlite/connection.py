@@ -30,6 +30,8 @@ class DatabaseFiles:
         #: The last turn that the database must contain.
         self.marked = read_commit_marker(folder)
         self.guard: sqlite3.Connection | None = None
+        if was_in_the_making(path):
+            roll_back_creation(path)
         if has_database(path, folder / NAME, self.marked):
             check_header(path)
         self.lock = DatabaseLock(path)
@@ -37,19 +39,16 @@ class DatabaseFiles:
             self.guard = open_read_only(path)
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
         try:
-            self._open_files(path)
+            self._open_files()
             self._prepare(folder, path, sync=sync)
         except BaseException:
             self.close()
             raise
 
-    def _open_files(self, path: Path) -> None:
+    def _open_files(self) -> None:
         """Open the files. SQLite does this with the first statement of a connection, and the guard
-        must be first. Exception: if a process was killed while it created the database, only `db`
-        can roll back the journal.
+        must be first.
         """
-        if was_in_the_making(path):
-            self.db.execute("PRAGMA schema_version").fetchone()
         if self.guard is not None:
             self.guard.execute("PRAGMA schema_version").fetchone()
 
@@ -90,6 +89,17 @@ class DatabaseFiles:
 def was_in_the_making(path: Path) -> bool:
     """Whether a process ended while it created the database. Later no such journal exists."""
     return path.with_name(path.name + "-journal").exists()
+
+
+def roll_back_creation(path: Path) -> None:
+    """Let SQLite undo the unfinished creation of a database. A power failure can leave any part of
+    its first pages, so this must precede every check of the file.
+    """
+    db = sqlite3.connect(path)
+    try:
+        db.execute("PRAGMA schema_version").fetchone()
+    finally:
+        db.close()
 
 
 def has_database(path: Path, mark: Path, marked: int) -> bool:
