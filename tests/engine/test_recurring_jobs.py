@@ -74,6 +74,24 @@ def test_a_timed_record_pushes_at_its_times(scene: Scene) -> None:
     assert names(scene) == ["r-1", "r-2"]
 
 
+@pytest.mark.parametrize("ahead", [-10 * MINUTE, 10 * MINUTE])
+def test_the_clock_of_a_client_does_not_move_a_timed_record(scene: Scene, ahead: int) -> None:
+    engine = scene.engine
+    record(scene, timed=True, origin=HTTP)
+    engine.tick(START)
+    engine.caller.use_own_clock(START + ahead, START)
+    engine.recurring.spawn("default", START + ahead, 100)
+    assert names(scene) == ["r-1"]
+    now = START + MINUTE
+    engine.caller.use_own_clock(now + ahead, now)
+    engine.recurring.spawn("default", now + ahead, 100)
+    assert names(scene) == ["r-1", "r-2"]
+    changed = RecurringJob(*engine.recurring.by_id["r"].fields())
+    changed.priority = 7
+    engine.recurring.put(changed)
+    assert engine.recurring.by_id["r"].clock_offset == 0
+
+
 def test_the_backlog_bounds_the_jobs_of_missed_intervals(scene: Scene) -> None:
     record(scene, backlog=2)
     scene.engine.recurring.spawn("default", START + 10 * MINUTE, 100)

@@ -156,7 +156,7 @@ class RecurringJobs:
     def put(self, record: RecurringJob) -> None:
         """Add or replace a record."""
         caller = self._core.caller
-        if caller.own_clock:
+        if caller.own_clock and not record.timed:
             record.clock_offset = caller.clock_offset
         self._remove(record.jid)
         self._enter(record)
@@ -213,7 +213,13 @@ class RecurringJobs:
             limit -= self._spawn(record, self._time(record, now), limit)
 
     def _time(self, record: RecurringJob, now: int) -> int:
-        return self._core.caller.time(now, record.clock_offset)
+        """The time of the current command by the clock of a record. The server's timer is the clock
+        of a timed record: a client whose clock is ahead must not push its jobs early.
+        """
+        caller = self._core.caller
+        if record.timed:
+            return caller.server_time(now) + record.clock_offset
+        return caller.time(now, record.clock_offset)
 
     def _spawn(self, record: RecurringJob, now: int, limit: Number) -> int:
         """Push the due jobs of one record, and return their number. `now` is by its clock."""
