@@ -13,6 +13,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.spec import protocol_rules
+from millrace.protocols.web_clients import web_error
 
 #: 2026-11-15T19:43:51Z
 START = 1_794_771_831_000_000
@@ -162,7 +163,11 @@ class Wire:
             if reply.optional:
                 self.optional.append(len(self.replies))
             self.replies.append(reply.data)
-            self.check(reply.data)
+            if reply.data.startswith(b"HTTP/"):
+                assert reply.data == web_error(connection.hub.label)
+                assert connection.closing
+            else:
+                self.check(reply.data)
             self.heard += reply.data
             if not self.reads:
                 self.leases += reply.leases

@@ -8,6 +8,7 @@ from typing import Any
 
 from promises import BrokenPromise, Promises, TrackedJob, name
 
+from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
 from millrace.engine.states import BLOCKED, GONE, STATE_NAMES, TRANSITIONS
@@ -50,7 +51,7 @@ class Watch:
             return
         if event.type == "leased":
             job.times_leased += 1
-            self._seen.check_order(job, event)
+            self._seen.check_order(job, event, self._engine)
         if event.type != "pushed":
             self._seen.fresh.get(event.queue, {}).pop(job.number, None)
         elif event.state != BLOCKED and not (job.work.due or job.work.after or job.work.limits):
@@ -90,7 +91,7 @@ class Seen:
         for queue, jobs in self.fresh.items():
             self.fresh[queue] = {n: job for n, job in jobs.items() if n in there}
 
-    def check_order(self, job: TrackedJob, event: Event) -> None:
+    def check_order(self, job: TrackedJob, event: Event, engine: Engine) -> None:
         """No job overtakes an earlier job of at least the same rank."""
         fresh = self.fresh.get(event.queue, {})
         if job.number not in fresh:
@@ -101,7 +102,17 @@ class Seen:
             first = first and not other.ended
             # Qless clients set the time of a job, which determines its position.
             if first and (other.protocol == "qless") == (event.origin == QLESS):
+                if other.protocol == "qless" and self._was_parked(other, engine):
+                    continue
                 raise BrokenPromise(f"{name(job)} was leased before {name(other)}")
+
+    def _was_parked(self, job: TrackedJob, engine: Engine) -> bool:
+        """Whether a job has waited for a limit. A job of Qless then returns to the end of the ready
+        jobs, as in the original.
+        """
+        seqs = [seq for seq, number in self.numbers.items() if number == job.number]
+        found = [engine.jobs[seq] for seq in seqs if seq in engine.jobs]
+        return any(entry[1] == "throttled" for job in found for entry in read_details(job).log)
 
 
 def read_journal(folder: Path) -> list[tuple[int, Event]]:
