@@ -102,7 +102,6 @@ class Attempts:
         group: str,
         message: str,
         backtrace: list[str],
-        *,
         cause: str = "failed",
         result: bytes | None = None,
         unleased: bool = False,
@@ -174,14 +173,15 @@ class Attempts:
             job.due_at = decision.due_at
             job.position = decision.position or job.position
         run = max(0, now - job.leased_at) if before == LEASED else 0
-        if state in {DEAD, GONE} and (job.expires_at or job.seq in self._waiters.by_job):
+        ended = state in {DEAD, GONE}
+        if ended and (job.expires_at or job.seq in self._waiters.by_job):
             if result is None:
                 result = message.encode("utf-8", "replace") if cause == "failed" else b""
             extra_of(job).result = result
             self._waiters.job_ended(JobOutcome(job, cause, False, result))
         queue = self._queues[job.queue]
         self._transitions.apply(job, queue, cause, state, now, actor, 0, run, repeat=int(repeat))
-        if state in {DEAD, GONE}:
+        if ended:
             self._move_to_dead_queue(job, now)
             self.fail_dependents(job, now)
         if not uses_try:

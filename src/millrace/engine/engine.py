@@ -398,13 +398,13 @@ class Engine:
             group,
             message,
             backtrace,
-            cause=cause,
-            result=result,
-            unleased=unleased,
-            final=final,
-            again_at=again_at,
-            uses_try=uses_try,
-            removes_queue=removes_queue,
+            cause,
+            result,
+            unleased,
+            final,
+            again_at,
+            uses_try,
+            removes_queue,
         )
 
     def cancel(
