@@ -81,7 +81,7 @@ format: setup-dev  ## format the sources and apply automatic fixes
 
 check: lint  ## run the quick tests: no server processes, Spark or browser (about a minute)
 	@$(BIN)/python tools/compile.py --check
-	@$(TESTS) -n 2 --lane check
+	@$(TESTS) -n 2 -p no:schemathesis --lane check
 	@if $(BIN)/python tools/compile.py --fresh; then $(BIN)/python -m pytest tests/test_compiled.py; fi
 
 check-compiled: setup-dev build  ## repeat the quick tests of the hot path on the compiled modules
