@@ -50,7 +50,7 @@ PayloadFetcher = Callable[[PayloadRead], None]
 class Payloads:
     """Reads the payloads of jobs."""
 
-    __slots__ = ("_jobs", "fetched", "fetcher", "reader")
+    __slots__ = ("_jobs", "fetched", "fetcher", "is_awaited", "reader")
 
     def __init__(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
@@ -60,6 +60,8 @@ class Payloads:
         self.fetcher: PayloadFetcher | None = None
         #: Payloads that were read on another thread, while they are needed.
         self.fetched: dict[int, bytes] = {}
+        #: Whether the current slice of a long command waits for another thread.
+        self.is_awaited = False
 
     def read(self, job: Job) -> bytes:
         """The payload of a job, from memory or from the store."""

@@ -349,8 +349,14 @@ class Connection:
         """Do the next slice of the long command; the cost in commands."""
         assert self.work is not None
         self.work_polls = False
+        payloads = self.engine.payloads
+        payloads.is_awaited = False
         if next(self.work, self) is self:
             self.work, self.work_size = None, 0
+        elif payloads.is_awaited:
+            # If this thread continued at once, it could take the interpreter back from the thread
+            # that reads the payload, again and again.
+            self.work_polls = True
         return SLICE_COST
 
     def drop_work(self) -> None:

@@ -50,7 +50,7 @@ class RunQueue:
         self._call()
 
     def add_later(self, session: "Session") -> None:
-        """Add a client whose long command waits for a commit."""
+        """Add a client whose long command waits for a commit or for another thread."""
         self._loop.call_later(POLL_SECONDS, self.add, session)
 
     def resume(self) -> None:
