@@ -19,6 +19,7 @@ from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.registry import PROTOCOLS
 from millrace.protocols.spec import protocol_rules
+from millrace.server import session as session_module
 from millrace.server.app import clock, listeners
 from millrace.server.server import Server
 from millrace.server.sockets import open_port
@@ -168,6 +169,29 @@ def test_the_lease_of_a_client_that_has_closed_returns_after_the_read(tmp_path: 
         await until(lambda: served.reads)
         client.writer.close()
         await served.read_all()
+        await until(lambda: job.state == READY)
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_write_that_fails_after_a_half_close_returns_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write reads the error of the socket, so the check for a reset finds none."""
+    monkeypatch.setattr(session_module, "unacknowledged_bytes", lambda _: 0)
+
+    async def play(served: Served) -> None:
+        client = await served.connect("workq")
+        client.writer.write(client.speaker.lease("q", clock(), wait=60))
+        client.writer.write_eof()
+        (session,) = served.server.sessions
+        await until(lambda: session._input_closed)
+        job = served.push(SMALL, "workq")
+        served.server.after_commands(clock())
+        assert job.state == LEASED
+        session.pending = 0  # no commit is awaited
+        session.transport.abort()  # as after a failed write: the loop calls connection_lost later
+        session._check_peer(0.001)
         await until(lambda: job.state == READY)
 
     serve(tmp_path / "data", play)

@@ -393,8 +393,8 @@ class Session:
         """
         self._timer = None
         sock = self.transport.get_extra_info("socket")
-        if self.is_lost or sock is None:
-            return
+        if self.is_lost or sock is None or self.transport.is_closing():
+            return  # a failed write has read the error of the socket; `connection_lost` follows
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
             return
