@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, SEQ_ID_PREFIX
-from millrace.engine.job_timers import LIFETIME_TIMER
+from millrace.engine.job_timers import TTL_TIMER
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 
 # Invariants of the engine without a model
@@ -65,7 +65,7 @@ def every_job_has_its_timers(engine: Engine) -> None:
             timed = job.deadline != FOREVER or job.holder not in engine.leases.holders
             assert (job.deadline == FOREVER) <= (job.holder_protocol in engine.rules.bound)
         assert (engine.timers.when(seq) is not None) == timed
-        assert (engine.timers.when(seq + LIFETIME_TIMER) is not None) == bool(job.expires_at)
+        assert (engine.timers.when(seq + TTL_TIMER) is not None) == bool(job.expires_at)
 
 
 def consistent(engine: Engine) -> None:
@@ -150,7 +150,7 @@ def timers_belong_to_jobs_and_waiters(machine: Any) -> None:
         elif job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires_at):
             expected[seq] = job.due_at
         if job.expires_at:
-            expected[seq + LIFETIME_TIMER] = job.expires_at
+            expected[seq + TTL_TIMER] = job.expires_at
     expected |= {waiter.key: until for waiter, until in machine.waiting if until != FOREVER}
     assert len(engine.timers) == len(expected)
     for key, time in expected.items():

@@ -4,7 +4,7 @@ import pytest
 from invariants import consistent
 
 from failing_stores import FailingMemoryStore
-from millrace.engine.cascades import CASCADE_BATCH_SIZE, SETTING
+from millrace.engine.cascades import CASCADE_BATCH_SIZE, CASCADE_PREFIX
 from millrace.engine.events import fingerprint
 from millrace.engine.job import BEFORE_ARRIVALS, DAY, NO_PROTOCOL, SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
@@ -660,7 +660,7 @@ def test_the_dependents_of_a_job_start_some_in_each_turn():
         consistent(scene.engine)
     assert left == [MANY - CASCADE_BATCH_SIZE * n for n in (1, 2, 3)] + [0]
     assert [scene.lease().seq for _ in range(MANY)] == seqs
-    assert not any(key.startswith(SETTING) for key in scene.engine.settings)
+    assert not any(key.startswith(CASCADE_PREFIX) for key in scene.engine.settings)
 
 
 def test_the_dependents_of_a_failed_job_fail_some_in_each_turn(scene):
@@ -728,4 +728,4 @@ def test_a_flush_ends_a_cascade():
     scene.engine.flush(scene.now)
     scene.tick()
     assert not scene.engine.cascades.pending
-    assert not any(key.startswith(SETTING) for key in scene.engine.settings)
+    assert not any(key.startswith(CASCADE_PREFIX) for key in scene.engine.settings)

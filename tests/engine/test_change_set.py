@@ -6,7 +6,7 @@ from millrace.engine.change_set import ChangeSet
 
 #: `folded` counts events that the statistics already have, `edits` counts entries of other fields,
 #: and `ended_leases` has the holders of ended leases; they change nothing by themselves.
-DESCRIPTIVE = {"folded", "edits", "ended_leases"}
+DESCRIPTIVE = {"folded", "edits", "ended_leases", "leases"}
 
 
 def test_a_new_batch_is_empty() -> None:

@@ -24,7 +24,7 @@ def test_each_component_of_the_engine_is_listed() -> None:
     engine = Scene().engine
     listed = {id(each) for each in engine.components}
     assert {id(each) for each in components(engine)} <= listed
-    assert engine.components == engine.of_records + engine.of_states
+    assert engine.components == engine.record_components + engine.state_components
     assert len(listed) == len(engine.components) == 12
 
 

@@ -2,6 +2,7 @@
 cause none.
 """
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from test_machine import OverMemory, effort
 
 from millrace.engine import consistency
 from millrace.engine.job import BEFORE_ARRIVALS, FOREVER, SECOND, Job
-from millrace.engine.job_timers import LIFETIME_TIMER
+from millrace.engine.job_timers import TTL_TIMER
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
@@ -187,7 +188,7 @@ def unowned_lease(t: SampleEngine) -> None:
 
 def lost_timer(who: str, *, life: bool = False) -> Callable[[SampleEngine], None]:
     def plant(t: SampleEngine) -> None:
-        t.engine.timers.cancel(getattr(t, who).seq + (LIFETIME_TIMER if life else 0))
+        t.engine.timers.cancel(getattr(t, who).seq + (TTL_TIMER if life else 0))
 
     plant.__name__ = f"lost_timer_of_{who}"
     return plant
@@ -202,7 +203,7 @@ def timer_of_a_ready_job(t: SampleEngine) -> None:
 
 
 def expiry_timer_of_a_job_without_expiry(t: SampleEngine) -> None:
-    t.engine.timers.set(t.first.seq + LIFETIME_TIMER, t.now + SECOND)
+    t.engine.timers.set(t.first.seq + TTL_TIMER, t.now + SECOND)
 
 
 def timer_without_heap_entry(t: SampleEngine) -> None:
@@ -508,3 +509,17 @@ ACTS: dict[Callable[[Scene, Any, st.DataObject], None], Callable[[Job], bool]] =
     rerank: lambda job: job.state == READY,
     requeue: lambda job: job.state in {SCHEDULED, DEAD},
 }
+
+
+def test_a_check_needs_little_memory_per_job() -> None:
+    scene, count = Scene(), 20_000
+    for number in range(count):
+        scene.push(f"job-{number}")
+    scene.engine.take_changes()
+    tracemalloc.start()
+    try:
+        assert not consistency.check_engine(scene.engine).problems
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * count

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from millrace.engine.durations import (
     SLOTS,
     Durations,
-    Measured,
     RecentDurations,
+    ServerDurations,
     below,
     duration_slot,
     percentiles,
@@ -62,7 +62,7 @@ def test_below_counts_durations_under_a_power_of_two(spans, power):
 
 
 def test_recent_covers_one_or_two_windows():
-    measured = Measured()
+    measured = ServerDurations()
     measured.commits.add(5)
     measured.lag.add(5)
     measured.turn()

@@ -1,15 +1,23 @@
 """FLUSH removes everything, or the jobs of one protocol."""
 
+import gc
 import sys
 from itertools import islice
 
 import pytest
 
+from failing_stores import FailingMemoryStore
+from millrace.admin.search import Candidates
+from millrace.admin.service import AdminService
 from millrace.engine import consistency
+from millrace.engine.job import Job
 from millrace.engine.removal import FLUSH_BATCH_SIZE
+from millrace.protocols.faktory import mutate
+from millrace.protocols.queue_rules import limit_to
 from millrace.protocols.registry import FAKTORY, GOQUEUE, QLESS
+from millrace.records.requests import JobFilter
 from millrace.store import MemoryStore
-from scene import Scene, commit, durable_state, recover
+from scene import Scene, commit, commit_or_revert, durable_but_for_seqs, durable_state, recover
 
 
 @pytest.fixture
@@ -97,3 +105,116 @@ def test_a_flush_of_an_absent_protocol_changes_nothing(scene):
     scene.engine.flush(scene.now, GOQUEUE)
     assert not scene.engine.change_set
     assert FAKTORY in {job.origin for job in scene.engine.jobs.values()}
+
+
+def filled(count: int = 3000) -> Scene:
+    """More jobs than a flush removes at once, in several states."""
+    scene = Scene()
+    for number in range(count):
+        scene.push(f"job-{number}")
+    for number in range(100):
+        scene.push(f"later-{number}", "later", due_at=scene.now + 1_000_000)
+        scene.push(f"ranked-{number}", "ranked", rank=number % 5)
+    scene.push("duplicate", "other")
+    scene.push("duplicate", "other")
+    scene.lease()
+    scene.engine.pause("default", paused=True, now=scene.now)
+    return scene
+
+
+def free_all(scene: Scene) -> None:
+    for _ in range(100):
+        scene.engine.restoration.free_discarded(scene.now)
+    assert not scene.engine.restoration._discarded
+
+
+def test_no_component_keeps_the_table_that_a_flush_replaces():
+    """A component with the old table would find jobs that do not exist, and change them."""
+    scene = filled()
+    engine = scene.engine
+    limited = limit_to(engine, ("*",))
+    service = AdminService(engine, 10)
+    old = [engine.jobs, engine.by_jid]
+    allowed = [old, engine.restoration._discarded._stack, sys._getframe()]
+    engine.flush(scene.now)
+    assert engine.jobs is not old[0]
+    for table in old:
+        keep = {id(each) for each in (*allowed, locals())}
+        holders = [each for each in gc.get_referrers(table) if id(each) not in keep]
+        assert not holders, [type(each) for each in holders]
+    scene.push("new")
+    for each in (limited, service.engine):
+        assert [job.jid for job in each.jobs.values()] == ["new"]
+        assert each.by_jid["new"].seq in each.jobs
+    assert consistency.check_engine(engine).total == 0
+
+
+def test_the_jobs_after_a_large_flush_are_not_freed():
+    """A queue with waiting clients survives the flush, and its new jobs must too."""
+    scene = filled()
+    scene.engine.pause("waited", paused=True, now=scene.now)
+    scene.push("old", "waited")
+    scene.wait("waited")
+    scene.engine.flush(scene.now)
+    scene.engine.pause("waited", paused=True, now=scene.now)
+    for queue in ("waited", "default", "later"):
+        scene.push(f"new-{queue}", queue)
+    free_all(scene)
+    assert jids(scene) == {"new-waited", "new-default", "new-later"}
+    assert consistency.check_engine(scene.engine).total == 0
+    scene.engine.pause("waited", paused=False, now=scene.now)
+    assert [job.jid for _, job in scene.engine.waiters.deliveries] == ["new-waited"]
+    assert scene.lease().jid == "new-default"
+
+
+def test_a_refused_large_flush_restores_the_state():
+    scene, store = filled(), FailingMemoryStore()
+    scene.engine.durable = True
+    commit(scene.engine, store)
+    before = durable_but_for_seqs(scene.engine)
+    scene.engine.flush(scene.now)
+    scene.engine.restoration.free_discarded(scene.now)
+    scene.push("lost")
+    store.fail = "commit"
+    assert not commit_or_revert(scene.engine, store)
+    free_all(scene)
+    assert durable_but_for_seqs(scene.engine) == before
+    assert consistency.check_engine(scene.engine).total == 0
+
+
+def test_a_large_flush_is_durable():
+    scene, store = filled(), MemoryStore()
+    commit(scene.engine, store)
+    scene.engine.flush(scene.now)
+    scene.push("new")
+    commit(scene.engine, store)
+    free_all(scene)
+    assert durable_state(recover(store)) == durable_state(scene.engine)
+
+
+@pytest.mark.parametrize("begun", [0, 1, 5, 30])
+def test_a_long_command_survives_a_flush(begun):
+    """Its next slices find the new jobs only, and change no job that was removed."""
+    scene = filled()
+    engine = scene.engine
+    service = AdminService(engine, 10)
+    works = [
+        engine.removal.flush_steps(lambda: scene.now, FAKTORY),
+        engine.removal.queue_steps("default", scene.now),
+        consistency.check_in_slices(engine),
+        mutate.carry_out(engine, mutate.Operation("kill", "scheduled", [], None, ""), scene.now),
+        iter(Candidates(service, JobFilter())),
+        iter(Candidates(service, JobFilter(id="duplicate"))),
+        iter(Candidates(service, JobFilter(state="scheduled"), order="due")),
+        iter(Candidates(service, JobFilter(state="ready", queue="ranked"), order="queue")),
+    ]
+    for work in works:
+        list(islice(work, begun))
+    engine.flush(scene.now)
+    new = scene.push("new", "new")
+    for work in works:
+        for found in work:
+            assert not isinstance(found, Job) or found is new
+    assert jids(scene) <= {"new"}
+    free_all(scene)
+    assert consistency.check_engine(engine).total == 0

@@ -1,5 +1,6 @@
 """Limits on leased jobs of a queue or of a named key, for holders of any protocol."""
 
+import sys
 from random import Random
 
 import pytest
@@ -8,14 +9,14 @@ from millrace.engine import consistency
 from millrace.engine.details import JobDetails
 from millrace.engine.engine import Engine
 from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, SECOND, Job
-from millrace.engine.limits import EXAMINE_BATCH_SIZE, OF_QUEUE, keys_of, parked_of, uses
+from millrace.engine.limits import EXAMINE_BATCH_SIZE, QUEUE_KEY_PREFIX, keys_of, parked_of, uses
 from millrace.engine.reasons import sentence, why
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO, QLESS, WORKQ
 from millrace.store.memory import MemoryStore
 from scene import START, Scene, unit
 
-QUEUE = OF_QUEUE + "default"
+QUEUE = QUEUE_KEY_PREFIX + "default"
 
 
 @pytest.fixture
@@ -241,12 +242,12 @@ def test_a_parked_job_can_be_cancelled_moved_and_ranked(scene: Scene) -> None:
 
 def test_a_moved_job_uses_the_limit_of_its_new_queue(scene: Scene) -> None:
     limit(scene, 1)
-    limit(scene, 1, OF_QUEUE + "other")
+    limit(scene, 1, QUEUE_KEY_PREFIX + "other")
     job = scene.pushed_and_leased("a")
     scene.engine.move(job, "other", scene.now, FAKTORY)
     assert scene.engine.limits.usage(QUEUE) == 0
     assert scene.lease("other") is job
-    assert scene.engine.limits.usage(OF_QUEUE + "other") == 1
+    assert scene.engine.limits.usage(QUEUE_KEY_PREFIX + "other") == 1
 
 
 def test_a_job_can_be_released_from_a_key(scene: Scene) -> None:
@@ -318,6 +319,29 @@ def test_leases_that_have_expired_do_not_count_against_the_concurrency(scene: Sc
     assert scene.lease() is None
     scene.now += 10 * SECOND + 1
     assert scene.lease() is not None
+
+
+def test_a_full_queue_does_not_examine_the_leases_of_other_queues(scene: Scene) -> None:
+    scene.engine.limits.set_concurrency("default", 1)
+    for number in range(2000):
+        scene.push(f"other{number}", queue="other")
+        assert scene.engine.lease(["other"], "w", QLESS, scene.now) is not None
+    scene.push("a")
+    scene.push("b")
+    assert scene.engine.lease(["default"], "w", QLESS, scene.now) is not None
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = scene.engine.lease(["default"], "w", QLESS, scene.now)
+    finally:
+        sys.setprofile(None)
+    assert found is None
+    assert calls < 200
 
 
 def _usage(engine: Engine) -> None:
@@ -414,7 +438,10 @@ class Walk:
             self.engine.move(job, self.random.choice(QUEUES), now, FAKTORY)
 
     def change(self) -> None:
-        now, key = self.scene.now, self.random.choice((*KEYS, *map(OF_QUEUE.__add__, QUEUES)))
+        now, key = (
+            self.scene.now,
+            self.random.choice((*KEYS, *map(QUEUE_KEY_PREFIX.__add__, QUEUES))),
+        )
         turn = self.random.random()
         if turn < 0.6:
             expires = now + 5 * SECOND if self.random.random() < 0.3 else 0

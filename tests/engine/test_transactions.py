@@ -7,7 +7,7 @@ from invariants import consistent
 
 from failing_stores import FailingMemoryStore
 from millrace.engine.states import LEASED, READY
-from millrace.engine.transactions import SETTING, TRANSACTION_BATCH_SIZE
+from millrace.engine.transactions import TRANSACTION_BATCH_SIZE, TRANSACTION_PREFIX
 from millrace.protocols.masenko.connection import MasenkoConnection
 from millrace.protocols.masenko.hub import MasenkoHub
 from millrace.protocols.registry import MASENKO
@@ -54,7 +54,7 @@ def seal(scene: MasenkoScene, connection: MasenkoConnection) -> None:
 
 
 def is_sealed(scene: MasenkoScene) -> bool:
-    return any(key.startswith(SETTING) for key in scene.engine.settings)
+    return any(key.startswith(TRANSACTION_PREFIX) for key in scene.engine.settings)
 
 
 def states(scene: MasenkoScene) -> list[int]:
@@ -85,7 +85,7 @@ def test_no_task_can_be_fetched_before_all_are_pushed(scene):
     consistent(scene.engine)
     seqs = [scene.engine.lease(["q"], "w", MASENKO, scene.now).seq for _ in range(MANY)]
     assert seqs == sorted(seqs)
-    assert not any(key.startswith(SETTING) for key in scene.engine.settings)
+    assert not any(key.startswith(TRANSACTION_PREFIX) for key in scene.engine.settings)
 
 
 def test_one_tick_releases_a_batch(scene):
@@ -131,7 +131,7 @@ def test_the_reply_waits_for_the_commit_of_the_seal(scene):
     seal(scene, connection)
     for _ in range(20):
         assert connection.run(scene.now, 1)
-    assert connection.work_polls, "the session must not use the loop all the time"
+    assert connection.work_waits, "the session must not use the loop all the time"
     assert not connection.replies
     commit(scene.engine, store)
     while connection.run(scene.now, 1):

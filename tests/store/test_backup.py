@@ -84,10 +84,10 @@ def test_an_empty_folder_may_be_the_target(scene, folder, target):
 def test_existing_files_are_not_overwritten(scene, folder, target):
     target.mkdir()
     (target / "precious").write_text("mine")
-    with pytest.raises(StoreError, match="there already"):
+    with pytest.raises(StoreError, match="already exists"):
         back_up(folder, target)
     (target.parent / "file").write_text("mine")
-    with pytest.raises(StoreError, match="there already"):
+    with pytest.raises(StoreError, match="already exists"):
         back_up(folder, target.parent / "file")
     assert (target / "precious").read_text() == "mine"
 
@@ -191,3 +191,11 @@ def test_an_older_format_is_not_copied(scene, folder, target, open_store):
     with pytest.raises(StoreError, match="older format"):
         back_up(folder, target)
     assert not target.exists()
+
+
+def test_a_finished_backup_leaves_the_folder_of_the_next_one(target):
+    """Another backup may start as soon as the folder has its final name."""
+    with backup._aside(target) as aside:
+        aside.rename(target)
+        aside.mkdir()
+    assert aside.is_dir()

@@ -147,7 +147,7 @@ def test_a_missing_or_empty_folder_is_refused(tmp_path):
     with pytest.raises(StoreError, match="no data folder"):
         check_folder(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match="nothing in"):
+    with pytest.raises(StoreError, match="no database"):
         check_folder(tmp_path / "empty")
     assert list((tmp_path / "empty").iterdir()) == []
 
@@ -162,7 +162,7 @@ def test_a_missing_database_is_reported(scene, folder, open_store):
 def test_an_unfinished_database_is_reported(scene, folder, open_store):
     open_store.close()
     (folder / "millrace.db-journal").write_bytes(b"")
-    with pytest.raises(StoreError, match="not yet made"):
+    with pytest.raises(StoreError, match="incomplete"):
         check_folder(folder)
 
 

@@ -40,6 +40,6 @@ def test_close_discards_a_prepared_change_set():
     scene.push("begun")
     store.prepare(scene.engine.take_changes(), scene.engine)
     store.close()
-    with pytest.raises(AssertionError, match="nothing was begun"):
+    with pytest.raises(AssertionError, match="no change set was prepared"):
         store.commit()
     assert durable_state(recover(store)) == before

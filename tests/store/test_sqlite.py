@@ -797,3 +797,26 @@ def test_the_jobs_of_a_turn_that_flushed_survive(store, scene, open_store):
     expected = durable_state(scene.engine)
     assert durable_state(recover(open_store())) == expected
     assert len(expected["jobs"]) == 20
+
+
+def test_a_failure_to_close_the_database_closes_the_other_files(folder, monkeypatch):
+    def open_files() -> set[str]:
+        descriptors = Path("/proc/self/fd").iterdir()
+        links = {os.readlink(each) for each in descriptors if each.exists()}
+        return {link for link in links if link.startswith(str(folder))}
+
+    store = SqliteStore(folder)
+    scene = Scene()
+    scene.push("a")
+    commit(scene.engine, store)
+    files = store._files
+    real_close = files.close
+
+    def fail() -> None:
+        real_close()
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(files, "close", fail)
+    with pytest.raises(StoreError):
+        store.close()
+    assert open_files() == set()

@@ -71,7 +71,7 @@ class JobHandle(Generic[R_co]):
         return await self.app.run_exchange_async(_result(self, timeout))
 
     def track(self) -> bool:
-        """Show the job in the operators' list of tracked jobs, even after it has ended. Returns
+        """Show the job in the operators' list of tracked jobs, even after it has ended. Return
         False if it is already tracked.
         """
         return self.app.run_exchange(features.track(self.app, self.id, tracked=True))

@@ -1,4 +1,4 @@
-"""How a key is declared, and the list of all keys with their variables and flags."""
+"""How a section declares its keys, and the variable and the flag of each key."""
 
 import functools
 from collections.abc import Iterator

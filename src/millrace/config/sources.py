@@ -1,4 +1,4 @@
-"""The values of each source of the configuration, and its unknown names."""
+"""The values of each source of the configuration, and errors for unknown names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from millrace.config.document import Document
 
 FILE_VARIABLE = "MILLRACE_CONFIG"
-#: Variables of clients, workers and commands, and the choice of the sources (compiled.py). They are
-#: no keys of a server.
+#: Variables of clients, workers and commands, and the one that disables compiled code. They are
+#: not keys of a server.
 OTHER_VARIABLES = frozenset(
     {"MILLRACE_URL", "MILLRACE_TOKEN", "MILLRACE_WORKER_CHILD", "MILLRACE_PURE"}
 )

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from .component import Component, IndexProblem, Problems
 from .details import JobDetails
-from .job import Extra, Job
+from .job import NO_PROTOCOL, Extra, Job
 
-#: Settings with this prefix are tracked ids. The name is older than this module.
+#: The prefix of the settings with tracked ids. Existing databases use it.
 TRACKED: Final = "qless/tracked/"
 
 
@@ -36,6 +36,9 @@ class Annotations(Component):
                 peers.pop(job.seq, None)
                 if not peers:
                     del self.tags[str(tag)]
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
 
     def clear(self) -> None:
         """Remove all tags."""
@@ -71,15 +74,14 @@ class Annotations(Component):
         self.tracked.clear()
         for key, value in settings.items():
             if key.startswith(TRACKED):
-                self.tracked[key[len(TRACKED) :]] = int(value)
+                self.tracked[key[len(TRACKED) :]] = int(value.split()[0])
 
     # Checks
 
     def problems(self) -> Problems:
-        jobs = self._jobs
-        for seq in list(jobs):
+        for seq in list(self._jobs):
             yield None
-            job = jobs.get(seq)
+            job = self._jobs.get(seq)
             if job is None or job.extra is None:
                 continue
             right = Annotations({})
@@ -87,17 +89,17 @@ class Annotations(Component):
             names = [str(tag) for tag, _ in tags_of(job)]
             if job.extra.tags != names:
                 yield IndexProblem(
-                    "tag", f"events have {job.extra.tags}, the job has {names}", job=job
+                    "tag", f"events get {job.extra.tags}, but the job has {names}", job=job
                 )
             for tag, expected in right.tags.items():
                 if self.tags.get(tag, {}).get(seq) != expected[seq]:
                     yield IndexProblem(
-                        "tag", f"the job is not found by {tag}, or not in order", job=job
+                        "tag", f"the tag {tag} does not list the job with its time", job=job
                     )
         for tag in list(self.tags):
             for seq in list(self.tags.get(tag, ())):
                 yield None
-                job = jobs.get(seq)
+                job = self._jobs.get(seq)
                 if seq not in self.tags.get(tag, ()):
                     continue
                 if job is None:
@@ -106,6 +108,17 @@ class Annotations(Component):
                     yield IndexProblem(
                         "tag", f"{tag} leads to a job that does not have it", job=job
                     )
+
+
+def tracking(when: int, origin: int) -> bytes:
+    """The durable setting of a tracked id: the start, and the protocol that tracks it, if any."""
+    return b"%d" % when if origin == NO_PROTOCOL else b"%d %d" % (when, origin)
+
+
+def tracking_origin(setting: bytes) -> int:
+    """The protocol that tracks an id."""
+    fields = setting.split()
+    return int(fields[1]) if len(fields) > 1 else NO_PROTOCOL
 
 
 def tags_of(job: Job) -> list[Any]:
@@ -124,7 +137,7 @@ def new_details(job: Job) -> JobDetails:
     return JobDetails(job.rank, log, tags_of(job))
 
 
-def details_of(job: Job) -> JobDetails:
+def ensure_details(job: Job) -> JobDetails:
     """The details of a job, for writing. They are created if the job has none."""
     if job.extra is None:
         job.extra = Extra()

@@ -1,12 +1,12 @@
-"""New jobs: their number, their position, their fields and their first state."""
+"""New jobs: their seq, their position, their other fields and their first state."""
 
 from collections.abc import Iterable
 from sys import intern
 from typing import TYPE_CHECKING
 
 from .errors import NoSuchJob
-from .job import NO_PROTOCOL, Extra, Job, NewJob, id_from_seq
-from .job_timers import LIFETIME_TIMER
+from .job import Extra, Job, NewJob, id_from_seq
+from .job_timers import TTL_TIMER
 from .states import NEW, READY
 
 if TYPE_CHECKING:
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 class Arrivals:
     """Adds new jobs to the components of an engine."""
 
-    __slots__ = ("_core", "_own_clock", "_positions", "_queues", "_table", "_transitions")
+    __slots__ = ("_engine", "_own_clock", "_positions", "_queues", "_table", "_transitions")
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
-        self._own_clock = core.rules.own_clock
-        self._queues, self._table = core.queues, core.table
-        self._positions = core.positions
-        self._transitions = core.transitions
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._own_clock = engine.rules.own_clock
+        self._queues, self._table = engine.queues, engine.table
+        self._positions = engine.positions
+        self._transitions = engine.transitions
 
     def push(self, push: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
-        core = self._core
+        engine = self._engine
         queue = self._queues.get(push.queue)
         if queue is None or not queue.registered:
-            queue = core.open_queue(push.queue)
-        seq = core.next_seq
-        core.next_seq = seq + 1
+            queue = engine.open_queue(push.queue)
+        seq = engine.next_seq
+        engine.next_seq = seq + 1
         place = push.position
         if not place:
             if push.origin in self._own_clock:
@@ -68,31 +68,25 @@ class Arrivals:
             push.rank,
             place,
             push.due_at,
-            0,
-            0,
-            0,
-            0,
-            0,
-            "",
-            NO_PROTOCOL,
-            None,
-            extra,
-            push.expires_at,
-            push.max_attempts,
         )
+        if extra is not None:
+            job.extra = extra
+        if push.max_attempts:
+            job.max_attempts = push.max_attempts
         self._table.add(job)
         if extra is not None and extra.tags:
-            core.annotations.add(job)
-        core.change_set.new[seq] = job
+            engine.annotations.add(job)
+        engine.change_set.new[seq] = job
         if push.expires_at:
-            core.timers.set(seq + LIFETIME_TIMER, push.expires_at)
+            job.expires_at = push.expires_at
+            engine.timers.set(seq + TTL_TIMER, push.expires_at)
         state = (
             READY
             if extra is None and push.due_at <= now
             else self._transitions.start_state(job, now)
         )
         self._transitions.apply(job, queue, "pushed", state, now, push.origin)
-        core.caller.must_wait = True
+        engine.caller.must_wait = True
         return job
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
@@ -111,7 +105,7 @@ class Arrivals:
     def _extra(self, push: NewJob, seq: int) -> Extra | None:
         """The rare fields of a job, or None if it has none of them."""
         unique = dict.fromkeys(push.blockers)
-        dependencies = self._core.dependencies
+        dependencies = self._engine.dependencies
         blockers = [b for b in unique if b == seq or dependencies.can_block(b, push.origin)]
         for blocker in blockers:
             dependencies.link(blocker, seq)

@@ -1,11 +1,11 @@
-"""Ready jobs for workers: the next job of a request, and jobs for the clients that wait."""
+"""Leases of ready jobs, for workers that request a job and for clients that wait for one."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from .annotations import details_of
+from .annotations import ensure_details
 from .errors import WrongState
-from .job import FOREVER, Job, add_time, lifetime_of
+from .job import FOREVER, Job, add_time, ensure_lifetime
 from .queues import Queue
 from .states import LEASED, READY
 
@@ -18,7 +18,7 @@ class Assignments:
 
     __slots__ = (
         "_bound",
-        "_core",
+        "_engine",
         "_limits",
         "_queues",
         "_recurring",
@@ -26,12 +26,12 @@ class Assignments:
         "_waiters",
     )
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
-        self._bound = core.rules.bound
-        self._queues, self._waiters = core.queues, core.waiters
-        self._limits, self._recurring = core.limits, core.recurring
-        self._transitions = core.transitions
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._bound = engine.rules.bound
+        self._queues, self._waiters = engine.queues, engine.waiters
+        self._limits, self._recurring = engine.limits, engine.recurring
+        self._transitions = engine.transitions
 
     def lease(
         self,
@@ -43,8 +43,8 @@ class Assignments:
         since: Callable[[Job], int] | None = None,
     ) -> Job | None:
         """Lease the first ready job of these queues, in their order."""
-        core = self._core
-        if core.unavailable:
+        engine = self._engine
+        if engine.unavailable:
             return None
         for name in queues:
             if self._recurring.by_queue:
@@ -55,10 +55,10 @@ class Assignments:
             if not self._limits.in_use:
                 job = queue.ready.pop()
             else:
-                job = self._limits.next_job(queue, now, counted=core.caller.own_clock)
+                job = self._limits.next_job(queue, now, counted=engine.caller.own_clock)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now, until, since):
-                    core.caller.must_wait = True
+                    engine.caller.must_wait = True
                 return job
             queue.last_requested_at = now
         return None
@@ -67,8 +67,8 @@ class Assignments:
         self, queues: Iterable[str], holder: str, actor: int, now: int
     ) -> Job | None:
         """Choose a random queue of this list that has ready jobs, and lease its first job."""
-        core = self._core
-        if core.unavailable:
+        engine = self._engine
+        if engine.unavailable:
             return None
         if self._recurring.by_queue:
             queues = list(queues)
@@ -77,12 +77,12 @@ class Assignments:
         found = [self._queues[name] for name in queues if name in self._queues]
         found = [queue for queue in found if queue.counts[READY] and not queue.paused]
         while found:
-            at = core.random.randrange(len(found)) if len(found) > 1 else 0
+            at = engine.random.randrange(len(found)) if len(found) > 1 else 0
             queue = found[at]
             job = self._next_job(queue, now)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now):
-                    core.caller.must_wait = True
+                    engine.caller.must_wait = True
                 return job
             assert self._limits.in_use, "the queue's counter is wrong"
             queue.last_requested_at = now
@@ -106,12 +106,12 @@ class Assignments:
         if self._limits.in_use:
             self._limits.leave_ready(job)
         if self._lease_to(job, queue, holder, actor, now, until, since):
-            self._core.caller.must_wait = True
+            self._engine.caller.must_wait = True
 
     def serve(self, queue: Queue, now: int) -> None:
         """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
-        core = self._core
-        caller = core.caller
+        engine = self._engine
+        caller = engine.caller
         if caller.own_clock:
             now = caller.server_time(now)
             caller.own_clock = False
@@ -120,7 +120,7 @@ class Assignments:
             finally:
                 caller.own_clock = True
             return
-        while queue.waiters and not queue.paused and not core.unavailable:
+        while queue.waiters and not queue.paused and not engine.unavailable:
             job = self._next_job(queue, now)
             if job is None:
                 return
@@ -156,11 +156,11 @@ class Assignments:
         job, such as its push or its transition to ready, is not committed: the reply with the lease
         must then wait.
         """
-        core = self._core
+        engine = self._engine
         start = job.ready_at if since is None else since(job)
         wait = now - start if now > start else 0
         if job.attempt or job.failures or job.lifetime is not None or since is not None:
-            lifetime = lifetime_of(job)
+            lifetime = ensure_lifetime(job)
             lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
             lifetime.leases += 1
             lifetime.wait += wait
@@ -169,20 +169,23 @@ class Assignments:
         job.attempt += 1
         job.leased_at = now
         if until is None:
-            until = FOREVER if actor in self._bound else add_time(now, job.lease_duration)
+            duration = job.lease_duration  # `add_time` without a call
+            has_end = duration <= FOREVER - now and actor not in self._bound
+            until = now + duration if has_end else FOREVER
         job.deadline = until
         job.holder = holder
         job.holder_protocol = actor
         queue.last_requested_at = now
-        if core.caller.own_clock:
-            details_of(job).lease_offset = core.caller.clock_offset
-        is_uncommitted = core.durable and self._is_uncommitted(job.seq)
+        if engine.caller.own_clock:
+            ensure_details(job).lease_offset = engine.caller.clock_offset
+        is_uncommitted = engine.durable and self._is_uncommitted(job.seq)
+        engine.change_set.leases += 1
         self._transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
         return is_uncommitted
 
     def _is_uncommitted(self, seq: int) -> bool:
         """Whether a change of that job is not committed."""
-        committing = self._core.committing
-        return self._core.change_set.touches(seq) or (
+        committing = self._engine.committing
+        return self._engine.change_set.touches(seq) or (
             committing is not None and committing.touches(seq)
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from .errors import NotLeased, WrongState
 from .events import fingerprint
-from .job import FOREVER, NO_PROTOCOL, EarlierFailure, Failure, Job, extra_of, lifetime_of
+from .job import FOREVER, NO_PROTOCOL, EarlierFailure, Failure, Job, ensure_extra, ensure_lifetime
 from .leases import use_server_clock
 from .policies import RetryDecision
 from .retention import RETENTION_SETTING, TRIM_BATCH_SIZE, TRIM_TIMER
@@ -15,8 +15,8 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: A job keeps the backtraces of this many earlier failures, with at most this many characters: each
-#: change of the job writes them.
+#: A job keeps the backtraces of at most this many earlier failures, with at most this many
+#: characters, because the store writes them again with each change of the job.
 MAX_EARLIER_FAILURES: Final = 10
 EARLIER_FAILURES_LIMIT: Final = 8_000
 MAX_EARLIER_MESSAGE: Final = 300
@@ -26,7 +26,7 @@ class Attempts:
     """Ends attempts and jobs, with the consequences for their dependents."""
 
     __slots__ = (
-        "_core",
+        "_engine",
         "_kept",
         "_own_clock",
         "_queues",
@@ -35,11 +35,11 @@ class Attempts:
         "_waiters",
     )
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
-        self._own_clock, self._kept = core.rules.own_clock, core.rules.kept
-        self._queues, self._retention = core.queues, core.retention
-        self._waiters, self._transitions = core.waiters, core.transitions
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._own_clock, self._kept = engine.rules.own_clock, engine.rules.kept
+        self._queues, self._retention = engine.queues, engine.retention
+        self._waiters, self._transitions = engine.waiters, engine.transitions
 
     def complete(
         self,
@@ -51,48 +51,49 @@ class Attempts:
         unleased: bool,
     ) -> None:
         """End a job with success; see Engine.complete."""
-        if job.state != LEASED and not (unleased and job.state in {READY, SCHEDULED}):
+        is_leased = job.state == LEASED
+        if not is_leased and not (unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased
-        core = self._core
-        if core.caller.own_clock and job.origin not in self._own_clock:
+        engine = self._engine
+        if engine.caller.own_clock and job.origin not in self._own_clock:
             now = self._use_server_clock(job, now)
             try:
                 self.complete(job, now, actor, result, keep_until, unleased)
             finally:
-                core.caller.own_clock = True
+                engine.caller.own_clock = True
             return
-        core.totals.processed += 1
-        run = max(0, now - job.leased_at) if job.state == LEASED else 0
+        engine.totals.processed += 1
+        run = now - job.leased_at if is_leased and now > job.leased_at else 0
         queue = self._queues[job.queue]
         if job.expires_at:
             keep_until = job.expires_at
         elif job.origin in self._kept:
             keep_until = FOREVER
         elif not keep_until and (
-            result or job.extra is not None or RETENTION_SETTING in core.settings
+            result or job.extra is not None or RETENTION_SETTING in engine.settings
         ):
-            setting = core.settings.get(RETENTION_SETTING)
+            setting = engine.settings.get(RETENTION_SETTING)
             keep_until = self._retention.end_of(job, result, setting, now)
         if job.seq in self._waiters.by_job:
             self._waiters.job_ended(JobOutcome(job, "completed", True, result or b""))
         if keep_until > now:
             if result is not None or job.extra is not None:
-                extra_of(job).result = result
+                ensure_extra(job).result = result
             job.due_at = keep_until
             self._transitions.apply(job, queue, "completed", DONE, now, actor, 0, run)
         else:
             self._transitions.apply(job, queue, "completed", GONE, now, actor, 0, run)
-        core.caller.must_wait = True
+        engine.caller.must_wait = True
 
     def advance(self, job: Job, now: int, actor: int) -> None:
         """End a successful step of a job that the caller then moves to the next queue."""
         if job.state != LEASED:
             raise NotLeased
-        self._core.totals.processed += 1
+        self._engine.totals.processed += 1
         run = max(0, now - job.leased_at)
         queue = self._queues[job.queue]
         self._transitions.apply(job, queue, "advanced", DONE, now, actor, 0, run)
-        self._core.caller.must_wait = True
+        self._engine.caller.must_wait = True
 
     def fail(
         self,
@@ -116,8 +117,8 @@ class Attempts:
         the failure does not count when the job is retried later. With `removes_queue`, the engine
         also removes the queue if the job has left it empty and the policy requires it.
         """
-        core = self._core
-        caller = core.caller
+        engine = self._engine
+        caller = engine.caller
         if caller.own_clock and job.origin not in self._own_clock:
             again_at = None if again_at is None else caller.server_time(again_at)
             now = self._use_server_clock(job, now)
@@ -143,13 +144,13 @@ class Attempts:
         before = job.state
         if before != LEASED and not (unleased and before in {READY, SCHEDULED}):
             raise NotLeased
-        policy = core.rules.policies[job.origin]
-        core.totals.processed += 1
-        core.totals.failures += 1
-        lifetime_of(job).failures += 1
+        policy = engine.rules.policies[job.origin]
+        engine.totals.processed += 1
+        engine.totals.failures += 1
+        ensure_lifetime(job).failures += 1
         if cause == "failed" or policy.expiry_fails:
             if before == SCHEDULED and not job.failures:
-                core.states.retrying += 1  # `leave` subtracts this one
+                engine.states.count_retry(job.queue, 1)  # `leave` subtracts this one
             job.failures += 1
         previous = job.failure
         repeat = previous is not None and (
@@ -161,9 +162,9 @@ class Attempts:
         if final:
             decision = RetryDecision(DEAD)
         elif cause == "failed":
-            decision = policy.after_failure(job, now, core.random)
+            decision = policy.after_failure(job, now, engine.random)
         else:
-            decision = policy.after_expiry(job, now, core.random)
+            decision = policy.after_expiry(job, now, engine.random)
         if again_at is not None and decision.state in {READY, SCHEDULED}:
             decision = RetryDecision(SCHEDULED if again_at > now else READY, again_at)
         state = decision.state
@@ -177,7 +178,7 @@ class Attempts:
         if ended and (job.expires_at or job.seq in self._waiters.by_job):
             if result is None:
                 result = message.encode("utf-8", "replace") if cause == "failed" else b""
-            extra_of(job).result = result
+            ensure_extra(job).result = result
             self._waiters.job_ended(JobOutcome(job, cause, False, result))
         queue = self._queues[job.queue]
         self._transitions.apply(job, queue, cause, state, now, actor, 0, run, repeat=int(repeat))
@@ -186,15 +187,15 @@ class Attempts:
             self.fail_dependents(job, now)
         if not uses_try:
             job.failures -= 1
-        core.caller.must_wait = True
+        engine.caller.must_wait = True
         if removes_queue:
-            core.removal.remove_queue_if_left(job, queue.name, now)
+            engine.removal.remove_queue_if_left(job, queue.name, now)
 
     def _use_server_clock(self, job: Job, now: int) -> int:
         """Let the server's clock apply to the rest of the command, and return its time. The policy
         of the job decides about its retries and its retention, and uses this clock.
         """
-        caller = self._core.caller
+        caller = self._engine.caller
         now = caller.server_time(now)
         caller.own_clock = False
         if job.state == LEASED and job.holder_protocol in self._own_clock:
@@ -202,26 +203,26 @@ class Attempts:
         return now
 
     def kill(self, job: Job, now: int, failure: Failure | None) -> None:
-        """Move a job that is not leased to the dead set, with this failure if given."""
+        """Move a job that is not leased or done to the dead set, with this failure if given."""
         if job.state in {LEASED, DONE}:
             raise WrongState
-        core = self._core
-        if core.caller.own_clock and job.origin not in self._own_clock:
+        engine = self._engine
+        if engine.caller.own_clock and job.origin not in self._own_clock:
             now = self._use_server_clock(job, now)
             try:
                 self.kill(job, now, failure)
             finally:
-                core.caller.own_clock = True
+                engine.caller.own_clock = True
             return
         if failure is not None:
             job.failure = failure
         if job.state == BLOCKED:
-            core.edits.leave_load(job)
+            engine.edits.leave_load(job)
         if job.seq in self._waiters.by_job:
             self._waiters.job_ended(JobOutcome(job, "killed", False, b""))
         self._transitions.apply(job, self._queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self.fail_dependents(job, now)
-        core.caller.must_wait = True
+        engine.caller.must_wait = True
 
     def retry_now(self, job: Job, now: int) -> None:
         """Make a scheduled or dead job ready now."""
@@ -230,22 +231,22 @@ class Attempts:
         if job.state == DEAD:
             job.due_at = 0  # until now this was the end of its retention
         self._transitions.apply(job, self._queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
-        self._core.caller.must_wait = True
+        self._engine.caller.must_wait = True
 
     def fail_dependents(self, job: Job, now: int) -> None:
-        """After the final failure of a job, fail each dependent with a policy that requires it, and
-        then the dependents of that job.
+        """After the final failure of a job, fail each dependent whose policy requires it, and then
+        the dependents of these dependents.
         """
-        core = self._core
-        if core.dependencies:
-            core.cascades.fail(job.seq, now)
-        elif self._retention.is_over:
+        engine = self._engine
+        if engine.dependencies:
+            engine.cascades.fail(job.seq, now)
+        elif self._retention.has_surplus:
             self.trim_dead(now)
 
     def fail_blocked(self, job: Job, now: int) -> None:
         """Fail a blocked job together with a job that it waits for."""
-        core = self._core
-        core.dependencies.remove(job)
+        engine = self._engine
+        engine.dependencies.remove(job)
         message = "a job that it waited for has failed for good"
         job.failure = Failure(now, now, "BlockerFailed", message, [])
         if job.seq in self._waiters.by_job:
@@ -271,33 +272,33 @@ class Attempts:
         blockers: list[int] | None = None,
     ) -> None:
         """Move a job in any state to a queue and start it again. `blockers` replace its own."""
-        core = self._core
-        old, queue = self._queues[job.queue], core.open_queue(name)
+        engine = self._engine
+        old, queue = self._queues[job.queue], engine.open_queue(name)
         self._transitions.leave(job)
-        lifetime = lifetime_of(job)
+        lifetime = ensure_lifetime(job)
         if not lifetime.first_queue:
             lifetime.first_queue = old.name
         job.queue, job.failures, job.position, job.due_at = queue.name, 0, 0, due
         if blockers is not None:
-            core.dependencies.remove(job)
-            core.dependencies.block(job, blockers)
+            engine.dependencies.remove(job)
+            engine.dependencies.block(job, blockers)
         self._transitions.enter(job)
         state = self._transitions.start_state(job, now)
         self._transitions.apply(job, queue, "moved", state, now, actor, source=old.name)
-        core.queue_set.drop_if_unused(old)
-        core.caller.must_wait = True
+        engine.queue_set.drop_if_unused(old)
+        engine.caller.must_wait = True
 
     def trim_dead(self, now: int) -> None:
-        """Drop the oldest dead jobs above the maximum: one change set now, the rest by a timer."""
-        core = self._core
-        for job in list(islice(core.dead.values(), TRIM_BATCH_SIZE)):
-            if not self._retention.is_over:
+        """Drop the oldest dead jobs above the maximum: one batch now, the rest by a timer."""
+        engine = self._engine
+        for job in list(islice(engine.dead.values(), TRIM_BATCH_SIZE)):
+            if not self._retention.has_surplus:
                 return
             self._retention.dead_dropped += 1
             self._transitions.apply(job, self._queues[job.queue], "purged", GONE, now, NO_PROTOCOL)
-            core.caller.must_wait = True
-        if self._retention.is_over:
-            core.timers.set(TRIM_TIMER, now)
+            engine.caller.must_wait = True
+        if self._retention.has_surplus:
+            engine.timers.set(TRIM_TIMER, now)
 
 
 def clear_failures(job: Job) -> None:

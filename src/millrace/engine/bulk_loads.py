@@ -22,8 +22,8 @@ from .settings import LOADS
 
 State = Literal["open", "releasing", "released"]
 
-#: Maximum number of loads, including released ones. A new load above this maximum replaces the
-#: oldest released load.
+#: Maximum number of loads, including released ones. Above it, a new load replaces the oldest load
+#: without staged jobs.
 MAX_LOADS: Final = 1000
 #: Jobs with one jid that `stage` examines.
 MAX_DUPLICATES: Final = 1000
@@ -74,7 +74,7 @@ def open_load(engine: Engine, name: str, now: int) -> LoadStatus:
     if load is None:
         _make_room(engine)
         load = BulkLoad("open", now)
-        _keep(engine, name, load)
+        _save(engine, name, load)
     else:
         engine.caller.wait()
     return load_status(engine, name, load)
@@ -110,7 +110,7 @@ def seal(engine: Engine, name: str, now: int) -> None:
         raise LoadError(f"no such load: {name}")
     if load.state == "open":
         total = len(engine.staged.get(name, ()))
-        _keep(engine, name, BulkLoad("releasing" if total else "released", now, total))
+        _save(engine, name, BulkLoad("releasing" if total else "released", now, total))
     else:
         engine.caller.wait()
 
@@ -127,7 +127,7 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
         engine.edits.release_from_load(job, now)
     load = find(engine, name)
     if load is not None and load.state == "releasing" and name not in engine.staged:
-        _keep(engine, name, BulkLoad("released", now, load.total))
+        _save(engine, name, BulkLoad("released", now, load.total))
     return len(jobs)
 
 
@@ -147,7 +147,7 @@ def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
     return len(jobs)
 
 
-def _keep(engine: Engine, name: str, load: BulkLoad) -> None:
+def _save(engine: Engine, name: str, load: BulkLoad) -> None:
     engine.set_setting(LOADS + name, _encode(load))
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Caller:
-    __slots__ = ("_core", "clock_offset", "holder", "must_wait", "own_clock", "protocol")
+    __slots__ = ("_engine", "clock_offset", "holder", "must_wait", "own_clock", "protocol")
 
-    def __init__(self, core: "Engine", protocol: int, holder: str = "") -> None:
-        self._core = core
+    def __init__(self, engine: "Engine", protocol: int, holder: str = "") -> None:
+        self._engine = engine
         #: The code of its protocol; 0 is the server.
         self.protocol = protocol
         #: The name under which the connection holds leases; empty if its workers have names.
@@ -38,7 +38,7 @@ class Caller:
 
     def wait(self) -> None:
         """Let the reply wait if any change is uncommitted."""
-        if not self.must_wait and self._core.has_uncommitted:
+        if not self.must_wait and self._engine.has_uncommitted:
             self.must_wait = True
 
     def use_own_clock(self, time: int, now: int) -> None:

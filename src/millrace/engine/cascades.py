@@ -1,8 +1,9 @@
 """Cascades: the consequences of a job's end for its dependents, a bounded number per turn.
 
-A job can have any number of dependents. When it ends, the first CASCADE_BATCH_SIZE of them follow
-in the same turn, and a timer continues with the rest. A durable setting per blocker records that
-dependents are left, in the change set of its end, so a restart or a refused commit loses none.
+A job can have any number of dependents. When it ends, the engine handles the first
+CASCADE_BATCH_SIZE of them in the same turn, and a timer continues with the rest. If dependents
+remain, the change set that ends the job also contains a durable setting that records this, so a
+restart or a refused commit loses none.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -13,10 +14,10 @@ from .states import BLOCKED, DONE
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Dependents that follow in one turn.
+#: The number of dependents that one turn handles.
 CASCADE_BATCH_SIZE: Final = 60
 #: Settings of unfinished cascades: this prefix and the seq of the blocker.
-SETTING: Final = "cascades/"
+CASCADE_PREFIX: Final = "cascades/"
 CASCADE_TIMER: Final = "cascades"
 #: What happens to the dependents: they no longer wait, or they fail with the blocker.
 UNBLOCK: Final = b"unblock"
@@ -24,30 +25,30 @@ FAIL: Final = b"fail"
 
 
 class Cascades:
-    __slots__ = ("_core", "_position", "pending")
+    __slots__ = ("_engine", "_position", "pending")
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
         #: Unfinished cascades by the seq of the blocker. The last one continues first.
-        self.pending = core.dependencies.ending
+        self.pending = engine.dependencies.ending
         #: The last dependent that a cascade of failures has examined.
         self._position: dict[int, int] = {}
 
     def load(self, settings: dict[str, bytes]) -> None:
         """Read the unfinished cascades from the settings."""
         found = sorted(
-            (int(key[len(SETTING) :]), kind)
+            (int(key[len(CASCADE_PREFIX) :]), kind)
             for key, kind in settings.items()
-            if key.startswith(SETTING)
+            if key.startswith(CASCADE_PREFIX)
         )
         self.pending.clear()
         self.pending.update(found)
         self._position.clear()
         if found:
-            self._core.timers.set(CASCADE_TIMER, 0)
+            self._engine.timers.set(CASCADE_TIMER, 0)
 
     def unblock(self, blocker: int, now: int) -> None:
-        """The blocker has ended: its dependents no longer wait for it."""
+        """Remove an ended blocker from its dependents, and start those without other blockers."""
         if self.pending.get(blocker) != FAIL:  # that cascade unblocks the rest at its end
             self._unblock_some(blocker, now)
 
@@ -68,22 +69,24 @@ class Cascades:
         else:
             self._unblock_some(blocker, now)
         if self.pending:
-            self._core.timers.set(CASCADE_TIMER, now)
+            self._engine.timers.set(CASCADE_TIMER, now)
 
     def _unblock_some(self, blocker: int, now: int) -> None:
-        core = self._core
-        for job in core.dependencies.take_dependents(blocker, CASCADE_BATCH_SIZE):
+        engine = self._engine
+        for job in engine.dependencies.take_dependents(blocker, CASCADE_BATCH_SIZE):
             assert job.extra is not None
             if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
-                core.transitions.start_unblocked(job, now)
+                engine.transitions.start_unblocked(job, now)
             else:
-                core.change_set.record(job)
-        self._keep(blocker, UNBLOCK if blocker in core.dependencies.by_blocker else None, now)
+                engine.change_set.record(job)
+        self._set_pending(
+            blocker, UNBLOCK if blocker in engine.dependencies.by_blocker else None, now
+        )
 
     def _fail_some(self, failing: list[int], now: int) -> None:
         """Fail dependents of these blockers, depth first, starting with the last blocker."""
-        core, attempts, position = self._core, self._core.attempts, self._position
-        next_dependent = core.dependencies.next_dependent
+        engine, attempts, position = self._engine, self._engine.attempts, self._position
+        next_dependent = engine.dependencies.next_dependent
         left = CASCADE_BATCH_SIZE
         while failing and left:
             blocker = failing[-1]
@@ -91,7 +94,7 @@ class Cascades:
             if seq:
                 position[blocker] = seq
                 left -= 1
-            job = core.jobs.get(seq)
+            job = engine.jobs.get(seq)
             fails = job is not None and job.state == BLOCKED and self._dies(job)
             if fails and job is not None:
                 attempts.fail_blocked(job, now)
@@ -101,22 +104,22 @@ class Cascades:
             if fails:
                 failing.append(seq)
         for blocker in failing:
-            self._keep(blocker, FAIL, now)
-        if core.retention.is_over:
+            self._set_pending(blocker, FAIL, now)
+        if engine.retention.has_surplus:
             attempts.trim_dead(now)
 
     def _dies(self, job: Job) -> bool:
-        return self._core.rules.policies[job.origin].dies_with_blocker
+        return self._engine.rules.policies[job.origin].dies_with_blocker
 
     def _end_of_failures(self, blocker: int, now: int) -> None:
-        """All dependents that fail with the blocker have failed."""
+        """End a cascade of failures; unblock the other dependents of a removed or done blocker."""
         self._position.pop(blocker, None)
-        self._keep(blocker, None, now)
-        job = self._core.jobs.get(blocker)
+        self._set_pending(blocker, None, now)
+        job = self._engine.jobs.get(blocker)
         if job is None or job.state == DONE:
             self._unblock_some(blocker, now)
 
-    def _keep(self, blocker: int, kind: bytes | None, now: int) -> None:
+    def _set_pending(self, blocker: int, kind: bytes | None, now: int) -> None:
         """Record what is left to do for the dependents of a blocker."""
         if self.pending.get(blocker) == kind:
             return
@@ -124,6 +127,6 @@ class Cascades:
             del self.pending[blocker]
         else:
             if not self.pending:
-                self._core.timers.set(CASCADE_TIMER, self._core.caller.server_time(now))
+                self._engine.timers.set(CASCADE_TIMER, self._engine.caller.server_time(now))
             self.pending[blocker] = kind
-        self._core.set_setting(f"{SETTING}{blocker}", kind)
+        self._engine.set_setting(f"{CASCADE_PREFIX}{blocker}", kind)

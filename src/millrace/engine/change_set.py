@@ -18,6 +18,7 @@ class ChangeSet:
         "ended_leases",
         "events",
         "folded",
+        "leases",
         "new",
         "opened",
         "queues",
@@ -43,21 +44,35 @@ class ChangeSet:
         self.ended_leases: dict[int, str] = {}
         #: The number of changes without an event.
         self.edits = 0
+        #: The number of events of leases.
+        self.leases = 0
         #: The number of events that the statistics include.
         self.folded = 0
         #: The change set starts with the removal of all jobs, queues and counters.
         self.cleared = False
 
     def __bool__(self) -> bool:
-        """Whether anything changed. Every field counts except `folded`, `edits` and `ended_leases`,
-        which only describe other fields: an edit of a job (tags, priority, dependencies) has no
-        event.
+        """Whether anything changed. Every field counts except `folded`, `edits`, `leases` and
+        `ended_leases`, which only describe other fields: an edit of a job (tags, priority,
+        dependencies) has no event.
         """
         return bool(
             self.events
             or self.changed
             or self.new
             or self.rewritten
+            or self.removed
+            or self.queues
+            or self.opened
+            or self.settings
+            or self.cleared
+        )
+
+    @property
+    def has_only_leases(self) -> bool:
+        """Whether nothing but leases changed: no reply announces them as durable."""
+        return self.leases == len(self.events) == len(self.changed) and not (
+            self.edits
             or self.removed
             or self.queues
             or self.opened

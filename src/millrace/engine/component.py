@@ -41,6 +41,9 @@ class Component:
         """Remove all jobs."""
         raise NotImplementedError
 
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        """A flush has replaced the table of all jobs by this one. Components that read it do so."""
+
     def problems(self) -> Problems:
         """The problems of each item, and None for each examined one. Jobs may change in between."""
         raise NotImplementedError

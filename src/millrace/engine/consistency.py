@@ -130,7 +130,7 @@ def repair(engine: Engine, now: int) -> None:
 
 
 def _repaired_records(engine: Engine) -> list[Job]:
-    """All jobs with a known state, without wrong blockers and tags."""
+    """Drop jobs with an unknown state, correct blockers and tags, and return the remaining jobs."""
     jobs = [job for job in engine.jobs.values() if is_existing(job)]
     for job in engine.jobs.values():
         if not is_existing(job):

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from .annotations import read_details
+from .caller import Caller
 from .component import Component, IndexProblem, Problems
 from .details import Number
 from .job import Job
@@ -20,16 +21,25 @@ from .queues import Queue
 from .states import LEASED, SCHEDULED
 from .timers import is_heap
 
-#: Scheduled jobs that are remembered as due by the clock of a client.
+#: Maximum number of scheduled jobs that are remembered as due by the clock of a client.
 MAX_FOUND_DUE: Final = 10_000
-#: A heap is rebuilt when it has this number of entries more than twice the current ones.
+#: A heap is rebuilt when its size exceeds twice the number of its jobs plus this number.
 MAX_STALE: Final = 64
 
 Heap = list[tuple[int, int]]
 
 
 class Deadlines(Component):
-    __slots__ = ("_found_due", "_jobs", "_own_clock", "_queues", "due", "leases", "max_found")
+    __slots__ = (
+        "_found_due",
+        "_jobs",
+        "_max_offset",
+        "_own_clock",
+        "_queues",
+        "due",
+        "leases",
+        "max_found",
+    )
 
     def __init__(self, jobs: dict[int, Job], queues: dict[str, Queue], rules: RuleTable) -> None:
         self._jobs = jobs
@@ -42,6 +52,8 @@ class Deadlines(Component):
         #: only reads changes no job, but replies show them as waiting.
         self._found_due: dict[int, int] = {}
         self.max_found = MAX_FOUND_DUE
+        #: No holder's clock is further ahead of the server's.
+        self._max_offset = 0
 
     # Changes
 
@@ -49,6 +61,7 @@ class Deadlines(Component):
         """Enter a job with a new end of its lease, or with a new due time."""
         if job.state == LEASED:
             if job.holder_protocol in self._own_clock:
+                self._max_offset = max(self._max_offset, read_details(job).lease_offset)
                 self._add(self.leases, job, job.deadline)
         elif job.state == SCHEDULED and job.origin in self._own_clock:
             self._found_due.pop(job.seq, None)
@@ -65,10 +78,14 @@ class Deadlines(Component):
         """Forget a job. Its entries become stale."""
         self._found_due.pop(job.seq, None)
 
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
+
     def clear(self) -> None:
         self.leases.clear()
         self.due.clear()
         self._found_due.clear()
+        self._max_offset = 0
 
     def _current(self, queue: str, entry: tuple[int, int]) -> Job | None:
         """The job of an entry; None if the entry is stale."""
@@ -102,22 +119,24 @@ class Deadlines(Component):
             heappush(heap, entry)
         return list(found.values())
 
-    def lapsed_count(self, queue: str, now: int, limit: int) -> int:
-        """The number of leases that have expired by the clocks of their holders, up to `limit`.
-        `now` is the server's time. Where these clocks differ, a lease that has not expired can hide
-        later ones.
+    def count_expired(self, queue: str, now: int, caller: Caller, limit: Number) -> int:
+        """The number of leases that ended before `now`, by the clock of the caller or else by the
+        clocks of their holders, up to `limit`.
         """
         heap = self.leases.get(queue, [])
+        last = caller.time(now, self._max_offset)
         found: set[int] = set()
         pending = [0]
         while pending and len(found) < limit:
             at = pending.pop()
-            if at >= len(heap):
-                continue
+            if at >= len(heap) or heap[at][0] >= last:
+                continue  # the entries below it in the heap are later
             job = self._current(queue, heap[at])
-            if job is not None and job.state == LEASED:
-                if job.deadline > now + read_details(job).lease_offset:
-                    continue  # the entries below it in the heap are later
+            if (
+                job is not None
+                and job.state == LEASED
+                and job.deadline < caller.time(now, read_details(job).lease_offset)
+            ):
                 found.add(job.seq)
             pending += (2 * at + 1, 2 * at + 2)
         return len(found)
@@ -157,6 +176,7 @@ class Deadlines(Component):
             due, seq = heap[0]
             found = self._found_due.get(seq) == due
             if not found and limit <= 0:
+                self._take_found(queue, now, taken)
                 break
             entry = heappop(heap)
             job = self._current(queue, entry)
@@ -165,6 +185,15 @@ class Deadlines(Component):
                 limit -= not found
         return list(taken.values())
 
+    def _take_found(self, queue: str, now: int, taken: dict[int, Job]) -> None:
+        """Add the jobs that a client has found due before. Their entries become stale, or remain
+        if the jobs stay scheduled.
+        """
+        for seq, due in self._found_due.items():
+            job = self._current(queue, (due, seq)) if due <= now else None
+            if job is not None and job.state == SCHEDULED:
+                taken[seq] = job
+
     def is_found_due(self, job: Job) -> bool:
         """Whether a client has found this scheduled job due by its clock."""
         return job.state == SCHEDULED and self._found_due.get(job.seq) == job.due_at
@@ -172,8 +201,8 @@ class Deadlines(Component):
     # Checks
 
     def problems(self) -> Problems:
-        """Every job with such a time has an entry in the heap of its queue. Additional entries are
-        valid.
+        """Every job with a deadline by the clock of a client has an entry in the heap of its queue.
+        Additional entries are valid.
         """
         versions = {queue.name: queue.version for queue in self._queues.values()}
         known: dict[str, set[tuple[int, int]]] = {}
@@ -185,7 +214,7 @@ class Deadlines(Component):
                         next(ordered)
                     except StopIteration as ended:
                         if not ended.value:
-                            yield IndexProblem(what, "the earliest is not the first", queue=name)
+                            yield IndexProblem(what, "the heap is not in order", queue=name)
                         break
                     yield None
                 known.setdefault(name, set()).update(heap)
@@ -200,5 +229,5 @@ class Deadlines(Component):
             unchanged = queue is not None and versions.get(job.queue) == queue.version
             if unchanged and (when, seq) not in known.get(job.queue, ()):
                 what = "lock" if job.state == LEASED else "schedule"
-                detail = f"it is not known that something is due at {when / 1_000_000:.6f}"
+                detail = f"its queue has no entry for the time {when / 1_000_000:.6f}"
                 yield IndexProblem(what, detail, job=job)

@@ -19,7 +19,7 @@ class Dependencies(Component):
 
     def __init__(self, jobs: dict[int, Job], rules: RuleTable) -> None:
         self._jobs = jobs
-        #: Blockers that have ended, and whose dependents have not all followed; see cascades.py.
+        #: Blockers that have ended, but not yet for all of their dependents; see cascades.py.
         self.ending: dict[int, bytes] = {}
         self._policies = rules.policies
         #: Blocker -> its dependents.
@@ -48,7 +48,9 @@ class Dependencies(Component):
         return peers[at] if at < len(peers) else 0
 
     def can_block(self, seq: int, origin: int) -> bool:
-        """Whether a job of this origin can wait for that job: it exists and has not ended."""
+        """Whether a job of this origin can wait for that job: it exists and is not done. A dead job
+        can be a blocker if the policy of this origin lets jobs wait for it.
+        """
         blocker = self._jobs.get(seq)
         if blocker is None or blocker.state == DONE:
             return False
@@ -68,6 +70,9 @@ class Dependencies(Component):
         blockers, job.extra.blockers = job.extra.blockers, []
         for blocker in blockers:
             self.unlink(blocker, job.seq)
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
 
     def clear(self) -> None:
         self.by_blocker.clear()

@@ -6,7 +6,8 @@ of the job's client, in microseconds since 1970.
 
 from typing import Any
 
-#: The type of a rank or priority. Compiled code would convert the integers of `float` to floats.
+#: The type of a rank or priority. With `float` alone, compiled code would convert
+#: integers to floats.
 Number = int | float
 
 
@@ -87,7 +88,7 @@ class JobDetails:
         self.done_at = done_at
         #: The keys of its limits, without the key of its queue.
         self.limits = [] if limits is None else limits
-        #: The start of the current wait: the push, the lease, or the move to the next queue.
+        #: The time of the last push, lease, or move to another queue.
         self.waiting_since = waiting_since
         self.parked = parked
         #: Keys of limits that a client released while a worker held the job.

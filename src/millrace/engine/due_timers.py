@@ -1,4 +1,4 @@
-"""The work of due timers: of jobs, of waiters, of alarms and of the engine's components."""
+"""Handling of due timers: of jobs, of waiters, of alarms and of the engine's components."""
 
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
@@ -7,7 +7,7 @@ from .cascades import CASCADE_TIMER
 from .details import Number
 from .errors import WrongState
 from .job import NO_PROTOCOL, Job
-from .job_timers import LIFETIME_TIMER
+from .job_timers import TTL_TIMER
 from .leases import LEASES_TIMER
 from .limits import LIMITS_TIMER
 from .recurring import RECURRING_TIMER
@@ -37,54 +37,54 @@ _OWN_TIMERS: Final = frozenset(
 class DueTimers:
     """Handles the timers that are due."""
 
-    __slots__ = ("_core", "_timers", "_waiters")
+    __slots__ = ("_engine", "_timers", "_waiters")
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
-        self._timers, self._waiters = core.timers, core.waiters
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._timers, self._waiters = engine.timers, engine.waiters
 
     def tick(self, now: int, limit: int) -> None:
         """Handle due timers, at most `limit` of them."""
-        core, timers = self._core, self._timers
+        engine, timers = self._engine, self._timers
         self._waiters.tick()
         long_work: list[Callable[[int], None]] = []
         for key in timers.due(now, limit):
             if not isinstance(key, int):
                 if key not in _OWN_TIMERS:
-                    core.alarms.append(key)
-                elif core.unavailable:
+                    engine.alarms.append(key)
+                elif engine.unavailable:
                     timers.set(key, now + UNAVAILABLE_RETRY)
                 elif key == LIMITS_TIMER:
-                    core.limits.tick(now)
+                    engine.limits.tick(now)
                 elif key == RECURRING_TIMER:
-                    core.recurring.tick(now)
+                    engine.recurring.tick(now)
                 else:
                     long_work.append(self._long_work(key))
             elif key < 0:
                 self._waiters.time_out(key, now)
-            elif core.unavailable:
+            elif engine.unavailable:
                 timers.set(key, now + UNAVAILABLE_RETRY)
-            elif key < LIFETIME_TIMER:
-                self._job_due(core.jobs[key], now)
-            elif key - LIFETIME_TIMER in core.jobs:
-                core.removal.end_of_life(core.jobs[key - LIFETIME_TIMER], now)
+            elif key < TTL_TIMER:
+                self._job_due(engine.jobs[key], now)
+            elif key - TTL_TIMER in engine.jobs:
+                engine.removal.end_of_life(engine.jobs[key - TTL_TIMER], now)
         for step in long_work:  # one step per tick: each sets its timer again
             step(now)
 
     def _long_work(self, key: Hashable) -> Callable[[int], None]:
-        core = self._core
+        engine = self._engine
         if key == CASCADE_TIMER:
-            return core.cascades.tick
+            return engine.cascades.tick
         if key == LEASES_TIMER:
-            return core.leases.tick
+            return engine.leases.tick
         if key == DISCARD_TIMER:
-            return core.restoration.free_discarded
-        return core.transactions.tick if key == TRANSACTION_TIMER else core.attempts.trim_dead
+            return engine.restoration.free_discarded
+        return engine.transactions.tick if key == TRANSACTION_TIMER else engine.attempts.trim_dead
 
     def clock_moved(self, by: int) -> None:
         """Adjust the timers if the clock was set after the last tick."""
         self._timers.move(self._is_duration, by)
-        self._core.recurring.clock_set()
+        self._engine.recurring.clock_set()
 
     def _is_duration(self, key: Hashable) -> bool:
         """Whether a timer ends a duration; the others are points in time."""
@@ -93,26 +93,26 @@ class DueTimers:
         return key not in _OWN_TIMERS or key == TRIM_TIMER
 
     def _job_due(self, job: Job, now: int) -> None:
-        core = self._core
-        queue, counts = core.queues[job.queue], core.timer_counts
+        engine = self._engine
+        queue, counts = engine.queues[job.queue], engine.timer_counts
         if job.state == SCHEDULED:
             if job.failures:
                 counts.retried += 1
             else:
                 counts.started += 1
-            core.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
+            engine.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
         elif job.state == LEASED:
-            if core.restoration.was_interrupted(job):
-                core.restoration.return_lease(job, now)
+            if engine.restoration.was_interrupted(job):
+                engine.restoration.return_lease(job, now)
                 return
             counts.expired += 1
-            group, message = core.rules.policies[job.origin].expired
-            core.attempts.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
+            group, message = engine.rules.policies[job.origin].expired
+            engine.attempts.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
             return
         else:
             counts.purged += 1
-            core.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
-        core.caller.must_wait = True
+            engine.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
+        engine.caller.must_wait = True
 
     # Scheduled jobs by the clocks of clients
 
@@ -120,13 +120,13 @@ class DueTimers:
         """Make a scheduled job ready when it is due by the clock of the client."""
         if job.state != SCHEDULED:
             raise WrongState
-        self._core.deadlines.remove(job)
+        self._engine.deadlines.remove(job)
         self._job_due(job, now)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
         """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
-        if not self._core.unavailable:
-            for job in self._core.deadlines.take_due(queue, now, limit):
+        if not self._engine.unavailable:
+            for job in self._engine.deadlines.take_due(queue, now, limit):
                 self.promote(job, now)

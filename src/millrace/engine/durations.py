@@ -1,7 +1,7 @@
 """Durations, recent and since the start of the server.
 
 This module counts durations in slots of growing width, four per power of two of microseconds. Each
-percentile is therefore accurate to a fifth, and recording a duration takes constant time. A restart
+percentile is therefore accurate to 20 %, and recording a duration takes constant time. A restart
 clears all counts.
 """
 
@@ -51,7 +51,7 @@ def percentiles(*some: Mapping[int, int]) -> Percentiles:
 
 
 def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
-    """The middle of the slot with the wanted duration."""
+    """The middle of the slot in which the running count reaches `wanted`."""
     seen = 0
     for where, count in slots:
         seen += count
@@ -92,7 +92,7 @@ class Durations:
         return percentiles(self.recent, self.before)
 
 
-class Measured:
+class ServerDurations:
     """Measurements of the server: durations of commits, and delays of the loop."""
 
     __slots__ = ("commits", "lag")
@@ -114,7 +114,7 @@ class RecentDurations:
     def __init__(self) -> None:
         # Since the start, including events of refused commits.
         self.pushed = 0
-        #: Attempts.
+        #: The number of failed attempts.
         self.failed = 0
         self.waits = [0] * SLOTS
         self.wait_sum = 0

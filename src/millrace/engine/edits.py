@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 class Edits:
     """Changes fields of jobs and queues, and records changes without an event."""
 
-    __slots__ = ("_core",)
+    __slots__ = ("_engine",)
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
 
     # Records of changes
 
     def record(self) -> None:
         """Record that the change set has a change without an event. The reply waits for it."""
-        self._core.change_set.edits += 1
-        self._core.caller.must_wait = True
+        self._engine.change_set.edits += 1
+        self._engine.caller.must_wait = True
 
     def record_job(self, job: Job) -> None:
         """Record a change of a job that is not a transition. The reply waits for it."""
-        self._core.change_set.record(job)
+        self._engine.change_set.record(job)
         self.record()
 
     # Fields
@@ -46,14 +46,14 @@ class Edits:
             job.inline_payload, job.stored_size = payload, 0
         if retries >= 0:
             job.retries = retries
-        change_set = self._core.change_set
+        change_set = self._engine.change_set
         if job.seq not in change_set.new:
             change_set.rewritten[job.seq] = job
         self.record()
 
     def set_rank(self, job: Job, rank: Number, place: int) -> None:
-        """Change the order of a job."""
-        queue = self._core.queues[job.queue]
+        """Change the rank and the position of a job."""
+        queue = self._engine.queues[job.queue]
         queue.version += 1
         ready = queue.ready if job.state == READY else None
         parked = parked_of(job)
@@ -68,15 +68,15 @@ class Edits:
 
     def pause_queue(self, name: str, *, paused: bool, now: int) -> None:
         """Pause or resume a queue. This does not create an unknown queue."""
-        core = self._core
-        queue = core.queues.get(name)
+        engine = self._engine
+        queue = engine.queues.get(name)
         if queue is None or not queue.registered or queue.paused == paused:
             return
         queue.paused = paused
-        core.change_set.queues[name] = paused
+        engine.change_set.queues[name] = paused
         self.record()
         if not paused:
-            core.assignments.serve(queue, now)
+            engine.assignments.serve(queue, now)
 
     # Blocked jobs
 
@@ -84,21 +84,21 @@ class Edits:
         """Add blockers to a blocked job."""
         if job.state != BLOCKED:
             raise WrongState
-        self._core.dependencies.block(job, blockers)
+        self._engine.dependencies.block(job, blockers)
         self.record_job(job)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
         """Remove blockers from a blocked job."""
         if job.state != BLOCKED or job.extra is None:
             raise WrongState
-        core = self._core
+        engine = self._engine
         for seq in blockers:
             if seq in job.extra.blockers:
                 job.extra.blockers.remove(seq)
-                core.dependencies.unlink(seq, job.seq)
+                engine.dependencies.unlink(seq, job.seq)
         self.record_job(job)
         if not job.extra.blockers and not job.extra.load:
-            core.transitions.start_unblocked(job, now)
+            engine.transitions.start_unblocked(job, now)
 
     def release_from_load(self, job: Job, now: int) -> None:
         """Release a job from its bulk load. It becomes ready or scheduled, or stays blocked."""
@@ -106,13 +106,13 @@ class Edits:
             raise WrongState
         self.leave_load(job)
         if job.extra is None or not job.extra.blockers:
-            self._core.transitions.start_unblocked(job, now)
+            self._engine.transitions.start_unblocked(job, now)
         self.record_job(job)
 
     def leave_load(self, job: Job) -> None:
         """Remove a blocked job from its bulk load, if it has one."""
         if job.extra is not None and job.extra.load:
-            self._core.states.unstage(job)
+            self._engine.states.unstage(job)
             job.extra.load = ""
             if job.extra.is_empty:
                 job.extra = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from random import Random
 from typing import Any, Final
 
-from .annotations import TRACKED, Annotations, details_of
+from .annotations import TRACKED, Annotations, ensure_details, tracking, tracking_origin
 from .arrivals import Arrivals
 from .assignments import Assignments
 from .attempts import Attempts
@@ -29,7 +29,7 @@ from .durations import RecentDurations
 from .edits import Edits
 from .failure_groups import FailureGroups
 from .job import NO_PROTOCOL, Failure, Job, NewJob
-from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
+from .job_timers import TTL_TIMER, JobTimers, TtlTimers, clock_offset
 from .leases import LeaseSet
 from .limits import Limits
 from .payloads import Payloads
@@ -69,7 +69,8 @@ class Engine:
         #: The server's clock when a job last became ready.
         self.clock = 0
         self.table = JobTable(rules)
-        # The same dictionaries as in the components, for reading.
+        # The same dictionaries as in the components, for reading. A flush replaces these two, so a
+        # reference to them must not be kept across turns.
         self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
         self.queue_set = QueueSet(self.jobs)
         self.retention = Retention(self.jobs, rules, dead_max)
@@ -114,14 +115,17 @@ class Engine:
         self.durable = False
         #: The change set that the store is committing.
         self.committing: ChangeSet | None = None
+        #: Owners of work that continues after the next commit, successful or not: their `wake` is
+        #: called. The dictionary keeps their order.
+        self.commit_waiters: dict[Any, None] = {}
         #: Components that depend on a job's record, and those that depend on its state and queue.
-        self.of_records: tuple[Component, ...] = (
+        self.record_components: tuple[Component, ...] = (
             self.table,
-            Lifetimes(self.timers, self.jobs),
+            TtlTimers(self.timers, self.jobs),
             self.dependencies,
             self.annotations,
         )
-        self.of_states: tuple[Component, ...] = (
+        self.state_components: tuple[Component, ...] = (
             self.queue_set,
             self.states,
             self.retention,
@@ -131,7 +135,7 @@ class Engine:
             self.deadlines,
             self.leases,
         )
-        self.components: tuple[Component, ...] = self.of_records + self.of_states
+        self.components: tuple[Component, ...] = self.record_components + self.state_components
         self.restoration = Restoration(self)
         self.transitions = Transitions(self)
         self._arrivals = Arrivals(self)
@@ -281,7 +285,7 @@ class Engine:
         """Lease the first ready job of these queues, in their order, or of a random one of them
         that has ready jobs.
 
-        `since` gives the start of its wait; without it, the wait began when the job became ready.
+        `since` returns when the job's wait began; without it, that is when the job became ready.
         """
         if random_queue:
             return self.assignments.lease_from_random(queues, holder, actor, now)
@@ -410,16 +414,16 @@ class Engine:
     def cancel(
         self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False
     ) -> None:
-        """Remove a job in any state, and end its lease if it has one. If it is `deferrable`, a
-        timer removes the transient job later while the store fails.
+        """Remove a job in any state, and end its lease if it has one. With `deferrable`, a
+        timer removes the job later if the store fails now; the job must be transient.
         """
         if deferrable and self.unavailable:
-            self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
+            self.timers.set(job.seq + TTL_TIMER, now + UNAVAILABLE_RETRY)
         else:
             self.removal.cancel(job, now, actor)
 
     def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
-        """Move a job that is not leased to the dead set, with this failure if given."""
+        """Move a job that is not leased or done to the dead set, with this failure if given."""
         self.attempts.kill(job, now, failure)
 
     def retry_now(self, job: Job, now: int) -> None:
@@ -448,7 +452,7 @@ class Engine:
         self.edits.update(job, kind, payload, retries)
 
     def set_rank(self, job: Job, rank: Number, place: int) -> None:
-        """Change the order of a job."""
+        """Change the rank and the position of a job."""
         self.edits.set_rank(job, rank, place)
 
     def block(self, job: Job, blockers: list[int]) -> None:
@@ -468,16 +472,22 @@ class Engine:
         self.annotations.set_tags(job, tags)
         self.edits.record_job(job)
 
-    def track(self, jid: str, when: int | None) -> None:
-        """Track an id from the time `when`; None stops the tracking. The job need not exist."""
+    def track(self, jid: str, when: int | None, origin: int = NO_PROTOCOL) -> None:
+        """Track an id from the time `when`; None stops the tracking. The job need not exist. The
+        origin is the protocol that tracks it, none for clients with their own clocks. A tracked id
+        keeps its origin.
+        """
         self.annotations.track(jid, when)
-        self.set_setting(TRACKED + jid, None if when is None else b"%d" % when)
+        known = self.settings.get(TRACKED + jid)
+        if origin == NO_PROTOCOL and known is not None:
+            origin = tracking_origin(known)
+        self.set_setting(TRACKED + jid, None if when is None else tracking(when, origin))
 
     def log(
         self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
     ) -> None:
         """Append an entry to the job's log, which retains its first and its newest entries."""
-        details_of(job).add_entry(word, when, limit, fields)
+        ensure_details(job).add_entry(word, when, limit, fields)
         self.edits.record_job(job)
 
     # Queues
@@ -513,13 +523,21 @@ class Engine:
         """
         self.due_timers.promote_due(queue, now, limit)
 
-    def set_limit(self, key: str, maximum: Number | None, expires: int, now: int) -> bool:
-        """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
-        queue's name. 0: no limit. None deletes the limit; return false if it did not exist.
+    def set_limit(
+        self,
+        key: str,
+        maximum: Number | None,
+        expires: int,
+        now: int,
+        origin: int = NO_PROTOCOL,
+    ) -> bool:
+        """Limit the number of leased jobs of a key; 0: no limit. None deletes the limit; return
+        false if it did not exist. The key of a queue is `limits.QUEUE_KEY_PREFIX` and its name. The
+        origin is the protocol that sets it, none for clients with their own clocks.
         """
         if maximum is None:
             return self.limits.delete(key, now)
-        self.limits.set(key, maximum, expires, now)
+        self.limits.set(key, maximum, expires, now, origin)
         return True
 
     def set_retention(self, name: str, period: int | None) -> None:
@@ -534,8 +552,8 @@ class Engine:
         self.edits.record()
 
     def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
-        """Remove every job, queue, load and counter, or only the jobs pushed over one protocol.
-        Waiting clients continue to wait.
+        """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`, or only the
+        jobs pushed over one protocol. Waiting clients continue to wait.
         """
         if origin == NO_PROTOCOL:
             self.removal.flush(now)

@@ -1,4 +1,4 @@
-"""Errors of the engine's callers."""
+"""The errors that the engine raises when it refuses a command."""
 
 
 class EngineError(Exception):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from .job import NO_PROTOCOL, Job
 from .states import DONE, FAILURES, LEASED
 
-#: Raised when fields are added; the journal stores it with each range of events.
+#: Incremented when fields are added; the journal stores it with each range of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
 #: 3: an event that ends a lease or a job carries its totals, so that no reader needs a join.
 EVENT_VERSION = 3
@@ -107,11 +107,11 @@ def make_event(
         before,
         job.created,
     )
-    failure, extra, lifetime = job.failure, job.extra, job.lifetime
-    if failure is None and extra is None and not source:
-        if state < DONE and before != LEASED:
-            return event
-        if state >= DONE and before == LEASED and lifetime is None:  # its only lease
+    if job.failure is None and job.extra is None and not source:
+        if before != LEASED:
+            if state < DONE:
+                return event
+        elif state >= DONE and job.lifetime is None:  # its only lease
             rest = (
                 "",
                 "",
@@ -131,6 +131,7 @@ def make_event(
                 now,
             )
             return event + rest
+    failure, extra, lifetime = job.failure, job.extra, job.lifetime
     ended = state >= DONE
     group = message = shape = ""
     if failure is not None and (ended or cause in FAILURES):

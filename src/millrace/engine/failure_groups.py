@@ -8,7 +8,7 @@ from .events import fingerprint
 from .job import Job
 from .states import DEAD, SCHEDULED
 
-#: A fingerprint takes ten microseconds or more; one slice computes this number.
+#: The number of fingerprints that one slice computes. Each takes ten microseconds or more.
 FINGERPRINT_BATCH_SIZE: Final = 50
 
 
@@ -113,17 +113,19 @@ class FailureGroups(Component):
             self.add(self._owing.popitem()[1])
         return bool(self._owing)
 
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
+
     def clear(self) -> None:
         self.by_fingerprint.clear()
         self._of.clear()
         self._owing.clear()
 
     def problems(self) -> Problems:
-        jobs = self._jobs
         for seq in list(self._of):
             group = self._of.get(seq)
             job = None if group is None else group.jobs.get(seq)
-            if group is None or (job is not None and jobs.get(seq) is job and fails(job)):
+            if group is None or (job is not None and self._jobs.get(seq) is job and fails(job)):
                 yield None
             else:
                 yield IndexProblem(
@@ -141,8 +143,8 @@ class FailureGroups(Component):
             ):
                 detail = f"{group.dead} jobs of the failure group are counted as dead"
                 yield IndexProblem("failure", detail, job=group.newest)
-        for seq in list(jobs):
-            job = jobs.get(seq)
+        for seq in list(self._jobs):
+            job = self._jobs.get(seq)
             if job is None or not fails(job) or seq in self._owing or self._has(job):
                 yield None
             else:

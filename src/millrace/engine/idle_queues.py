@@ -1,4 +1,4 @@
-"""Removes idle queues after a time, so that the number of queues does not grow without a limit.
+"""Removes idle queues after a time, so that the number of queues does not grow without bound.
 
 A queue is idle if it has no jobs, no waiting clients, no pause and no settings. The next push opens
 a removed queue again.
@@ -6,7 +6,7 @@ a removed queue again.
 
 from typing import TYPE_CHECKING, Final
 
-from .limits import OF_QUEUE
+from .limits import QUEUE_KEY_PREFIX
 from .queues import Queue
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class IdleQueues:
         self._since: dict[str, int] = {}
 
     def forget_some(self, now: int, idle_for: int, limit: int = SWEEP_BATCH_SIZE) -> list[str]:
-        """Examine the next queues, remove each queue that is idle for `idle_for`, and return the
-        names of the removed queues.
+        """Examine the next queues, remove each one that has been idle for `idle_for`, and return
+        the names of the removed queues.
         """
         engine, since = self._engine, self._since
         if engine.unavailable:
@@ -55,5 +55,5 @@ class IdleQueues:
             return False
         engine, name = self._engine, queue.name
         limits = engine.limits
-        limited = OF_QUEUE + name in limits.by_key or name in limits.concurrency
+        limited = QUEUE_KEY_PREFIX + name in limits.by_key or name in limits.concurrency
         return not limited and engine.retention_of(name) is None

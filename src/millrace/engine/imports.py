@@ -19,14 +19,14 @@ import msgspec
 from . import bulk_loads
 from .engine import Engine
 from .errors import LoadError
-from .job import Failure, Job, NewJob, extra_of
+from .job import Failure, Job, NewJob, ensure_extra
 from .settings import IMPORTS, LOADS
 from .states import DONE
 from .statistics import QueueDay
 
 #: Size of the digest of an id, in bytes.
 DIGEST_SIZE: Final = 12
-#: Jobs with one id that are examined.
+#: Maximum number of jobs with the same id that are examined.
 MAX_SAME_ID: Final = 16
 #: Dead jobs have their own load.
 DEAD_SUFFIX: Final = ":dead"
@@ -127,7 +127,7 @@ def discard(engine: Engine, source: str, count: int, now: int) -> int:
 
 
 def begin(engine: Engine, source: str, now: int) -> int:
-    """Start a run, and return its number. The last run is complete or discarded."""
+    """Start a run, and return its number. The last run must be complete or discarded."""
     runs = runs_of(engine, source)
     runs.last += 1
     for name in load_names(source):
@@ -139,7 +139,7 @@ def begin(engine: Engine, source: str, now: int) -> int:
     return runs.last
 
 
-def need_open(engine: Engine, source: str, run: int) -> None:
+def require_open_run(engine: Engine, source: str, run: int) -> None:
     """Raise an error unless this run is open."""
     if runs_of(engine, source).last != run:
         raise LoadError("Another import has started. Nothing of this import was kept.")
@@ -165,12 +165,12 @@ def stage(engine: Engine, source: str, push: NewJob, history: History, now: int)
     job.attempt, job.failures = history.attempts, history.failures
     job.failure = history.failure
     if history.result is not None:
-        extra_of(job).result = history.result
+        ensure_extra(job).result = history.result
     return job
 
 
 def remember(engine: Engine, source: str, run: int, jids: list[str]) -> None:
-    """Store the ids of staged jobs. They count once the run is complete."""
+    """Store the ids of staged jobs. Later runs skip them if this run becomes complete."""
     if jids:
         key = f"{_digest_prefix(source, run)}{engine.next_seq}"
         engine.set_setting(key, b"".join(digest(jid) for jid in jids))
@@ -178,7 +178,7 @@ def remember(engine: Engine, source: str, run: int, jids: list[str]) -> None:
 
 def finish(engine: Engine, source: str, run: int, now: int) -> None:
     """Make the run complete."""
-    need_open(engine, source, run)
+    require_open_run(engine, source, run)
     runs = runs_of(engine, source)
     runs.complete.append(run)
     engine.set_setting(IMPORTS + source, _encode(runs))

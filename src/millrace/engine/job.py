@@ -5,7 +5,7 @@ from typing import Final
 from .details import JobDetails, Number
 from .states import LEASED
 
-#: The code of the server itself, as the cause of an event. Protocols have codes from 1.
+#: The code of the server itself, as the actor of an event. Protocols have codes from 1.
 NO_PROTOCOL: Final = 0
 
 SECOND: Final = 1_000_000
@@ -218,15 +218,15 @@ class Job:
         rank: Number,
         position: int,
         due_at: int,
-        attempt: int,
-        failures: int,
-        ready_at: int,
-        leased_at: int,
-        deadline: int,
-        holder: str,
-        holder_protocol: int,
-        failure: Failure | None,
-        extra: Extra | None,
+        attempt: int = 0,
+        failures: int = 0,
+        ready_at: int = 0,
+        leased_at: int = 0,
+        deadline: int = 0,
+        holder: str = "",
+        holder_protocol: int = NO_PROTOCOL,
+        failure: Failure | None = None,
+        extra: Extra | None = None,
         expires_at: int = 0,
         max_attempts: int = 0,
         ended_at: int = 0,
@@ -392,7 +392,7 @@ def payload_size(job: Job) -> int:
     return job.stored_size or len(job.inline_payload)
 
 
-def extra_of(job: Job) -> Extra:
+def ensure_extra(job: Job) -> Extra:
     """The fields that few jobs have, created if the job has none yet."""
     if job.extra is None:
         job.extra = Extra()
@@ -411,7 +411,7 @@ def first_wait(job: Job) -> int:
     return job.leased_at - job.ready_at if job.leased_at > job.ready_at else 0
 
 
-def lifetime_of(job: Job) -> Lifetime:
+def ensure_lifetime(job: Job) -> Lifetime:
     """The totals of a job, created at its first renewal, failure, move or second lease."""
     found = job.lifetime
     if found is None:

@@ -1,7 +1,7 @@
 """The timers of jobs: for their present state, and for their time to live.
 
 The timer for the state of a job has the key seq. It ends a lease, starts a scheduled job, or ends
-the retention of an ended job. The timer for the time to live has the key seq + LIFETIME_TIMER.
+the retention of an ended job. The timer for the time to live has the key seq + TTL_TIMER.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from .policies import RuleTable
 from .states import DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
 from .timers import TimerHeap
 
-LIFETIME_TIMER: Final = 1 << 62
+TTL_TIMER: Final = 1 << 62
 
 
 def clock_offset(job: Job, own_clock: frozenset[int]) -> int:
@@ -49,6 +49,9 @@ class JobTimers(Component):
 
     def remove(self, job: Job) -> None:
         self._timers.cancel(job.seq)
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
 
     def clear(self) -> None:
         self._timers.clear_jobs()
@@ -91,7 +94,7 @@ class JobTimers(Component):
         return self._is_timed(job) or (job.state == LEASED and job.holder_protocol in self._bound)
 
 
-class Lifetimes(Component):
+class TtlTimers(Component):
     """The timers for the time to live."""
 
     __slots__ = ("_jobs", "_timers")
@@ -102,12 +105,15 @@ class Lifetimes(Component):
 
     def add(self, job: Job) -> None:
         if job.expires_at:
-            self._timers.set(job.seq + LIFETIME_TIMER, job.expires_at)
+            self._timers.set(job.seq + TTL_TIMER, job.expires_at)
 
     def remove(self, job: Job) -> None:
-        """Remove a job. The timer of a transient job is set while the store fails."""
+        """Remove a job. A transient job may have a timer that was set while the store failed."""
         if job.expires_at or (job.extra is not None and job.extra.transient):
-            self._timers.cancel(job.seq + LIFETIME_TIMER)
+            self._timers.cancel(job.seq + TTL_TIMER)
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
 
     def clear(self) -> None:
         for key in job_keys(self._timers, lifelong=True):
@@ -121,7 +127,7 @@ class Lifetimes(Component):
                 yield IndexProblem("timer", "the job's time to live has no timer", job=job)
         for key in job_keys(self._timers, lifelong=True):
             yield None
-            seq = key - LIFETIME_TIMER
+            seq = key - TTL_TIMER
             job = self._jobs.get(seq)
             if self._when(seq) is None:
                 continue
@@ -131,11 +137,11 @@ class Lifetimes(Component):
                 yield IndexProblem("timer", f"a {STATE_NAMES[job.state]} job has a timer", job=job)
 
     def _when(self, seq: int) -> int | None:
-        return self._timers.when(seq + LIFETIME_TIMER)
+        return self._timers.when(seq + TTL_TIMER)
 
 
 def job_keys(timers: TimerHeap, *, lifelong: bool) -> Iterator[int]:
     """The keys of the timers for states of jobs, or for times to live."""
     for key in timers.keys():  # noqa: SIM118 - it is a method of the heap
-        if isinstance(key, int) and key >= 0 and (key >= LIFETIME_TIMER) == lifelong:
+        if isinstance(key, int) and key >= 0 and (key >= TTL_TIMER) == lifelong:
             yield key

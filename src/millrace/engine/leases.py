@@ -10,19 +10,19 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from .annotations import details_of, read_details
+from .annotations import ensure_details, read_details
 from .change_set import ChangeSet
 from .component import Component, IndexProblem, Problems
 from .errors import NotLeased
 from .events import make_event
-from .job import NO_PROTOCOL, Job, lifetime_of
+from .job import NO_PROTOCOL, Job, ensure_lifetime
 from .states import LEASED, READY
 from .timers import UNAVAILABLE_RETRY
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The timer that ends the leases of closed connections, and their number per turn.
+#: The timer that ends the leases of closed connections, and the number of leases per tick.
 LEASES_TIMER: Final = "leases"
 LEASES_BATCH_SIZE: Final = 100
 
@@ -37,7 +37,7 @@ def clear_holder(job: Job) -> None:
 
 def end_grace(job: Job) -> None:
     """Give a lease in its grace period the deadline that it had before."""
-    details = details_of(job)
+    details = ensure_details(job)
     if details.lapsed_at is not None:
         job.deadline, details.lapsed_at = details.lapsed_at, None
 
@@ -49,14 +49,14 @@ def use_server_clock(job: Job) -> None:
 
 def put_in_front(job: Job) -> None:
     """Put a job ahead of all other jobs of its queue, as soon as it is ready."""
-    details = details_of(job)
+    details = ensure_details(job)
     details.front, details.lapsed_at = True, None
     job.rank, job.deadline = FRONT_RANK, 0
 
 
 def leave_front(job: Job) -> None:
     """Give a job the rank of its priority again. A ready job must be about to leave its queue."""
-    details = details_of(job)
+    details = ensure_details(job)
     details.front, job.rank = False, details.rank
 
 
@@ -65,8 +65,8 @@ class LeaseSet(Component):
 
     __slots__ = (
         "_bound",
-        "_core",
         "_ending",
+        "_engine",
         "_holder_of",
         "_undone",
         "_untimed",
@@ -74,9 +74,9 @@ class LeaseSet(Component):
         "holders",
     )
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
-        self._bound, self._untimed = core.rules.bound, core.rules.untimed
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._bound, self._untimed = engine.rules.bound, engine.rules.untimed
         #: Open connections that can hold leases.
         self.holders: set[str] = set()
         #: Holder -> seqs of its leases, the oldest lease first.
@@ -92,52 +92,52 @@ class LeaseSet(Component):
     def holds(self, holder: str, seq: int) -> bool:
         """Whether a connection has a job that it has not ended."""
         has = self._holder_of.get(seq) == holder or self._undone.get(seq) == holder
-        return has and not self._core.transactions.completes(seq)
+        return has and not self._engine.transactions.completes(seq)
 
     def of_holder(self, holder: str) -> list[int]:
         """The seqs of the jobs that a connection has, the oldest lease first."""
         undone = [seq for seq, each in self._undone.items() if each == holder]
         found = [*self.by_holder.get(holder, ()), *undone]
-        return [seq for seq in found if not self._core.transactions.completes(seq)]
+        return [seq for seq in found if not self._engine.transactions.completes(seq)]
 
     # Verbs
 
     def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
         """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
-        period. Only leases without a timer have one.
+        period. Only leases without a timer have a grace period.
         """
         if job.state != LEASED:
             raise NotLeased
-        core = self._core
+        engine = self._engine
         job.deadline = deadline
-        core.queues[job.queue].version += 1
+        engine.queues[job.queue].version += 1
         actor = job.holder_protocol
         if not expired:
-            lifetime_of(job).renewals += 1
+            ensure_lifetime(job).renewals += 1
         if expired or actor in self._untimed:
-            core.deadlines.add(job)
+            engine.deadlines.add(job)
         else:
-            core.timers.set(job.seq, deadline)
+            engine.timers.set(job.seq, deadline)
         event = (
             make_event(job, "expired", LEASED, now, NO_PROTOCOL)
             if expired
             else make_event(job, "renewed", LEASED, now, actor)
         )
-        core.change_set.events.append(event)
-        core.edits.record_job(job)
+        engine.change_set.events.append(event)
+        engine.edits.record_job(job)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Return a lease that did not reach its holder; see Engine.release."""
-        core = self._core
-        if job.state != LEASED or core.jobs.get(job.seq) is not job:
+        engine = self._engine
+        if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
-        lifetime_of(job)  # before the number of the attempt changes
+        ensure_lifetime(job)  # before the number of the attempt changes
         if not counted:
             job.attempt -= 1
-        core.transitions.apply(
-            job, core.queues[job.queue], "released", READY, now, job.holder_protocol
+        engine.transitions.apply(
+            job, engine.queues[job.queue], "released", READY, now, job.holder_protocol
         )
-        core.caller.must_wait = True
+        engine.caller.must_wait = True
 
     def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
         """Lease a job again to a holder that claims to have held it before a restart.
@@ -145,7 +145,7 @@ class LeaseSet(Component):
         The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
         worker may still hold a job that has been ready since then.
         """
-        for job in self._core.find_all(jid):
+        for job in self._engine.find_all(jid):
             if job.state == READY and self.reclaim(job, holder, actor, now):
                 return job
         return None
@@ -154,28 +154,28 @@ class LeaseSet(Component):
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
     ) -> bool:
         """Whether this job is leased to that holder, now or again; see Engine.reclaim."""
-        core = self._core
-        if core.jobs.get(job.seq) is not job:
+        engine = self._engine
+        if engine.jobs.get(job.seq) is not job:
             return False
         if job.state == LEASED:
             return job.holder == holder and job.holder_protocol == actor
-        if job.state != READY or not core.restoration.is_untouched(job) or core.unavailable:
+        if job.state != READY or not engine.restoration.is_untouched(job) or engine.unavailable:
             return False
-        core.assignments.lease_job(job, holder, actor, now)
+        engine.assignments.lease_job(job, holder, actor, now)
         if leased_at is not None:
-            lifetime_of(job)  # the totals must exist before `leased_at` changes
+            ensure_lifetime(job)  # the totals must exist before `leased_at` changes
             job.leased_at = leased_at
         return True
 
     def end_lost(self, job: Job, now: int, message: str) -> None:
         """End a lease after its connection closed; while the store fails, a timer ends it later."""
-        core = self._core
-        if job.state != LEASED or core.jobs.get(job.seq) is not job:
+        engine = self._engine
+        if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
-        if core.unavailable:
-            core.timers.set(job.seq, now + UNAVAILABLE_RETRY)
+        if engine.unavailable:
+            engine.timers.set(job.seq, now + UNAVAILABLE_RETRY)
         else:
-            core.attempts.fail(
+            engine.attempts.fail(
                 job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired"
             )
 
@@ -201,13 +201,13 @@ class LeaseSet(Component):
         """Remove a job whose lease ends, so that a refused commit can return it to its holder."""
         holder = self._holder_of.get(job.seq)
         if holder is not None:
-            self._core.change_set.ended_leases.setdefault(job.seq, holder)
+            self._engine.change_set.ended_leases.setdefault(job.seq, holder)
             self.remove(job)
 
     def end_all(self) -> None:
         """Record the ends of all leases, before `clear` removes them."""
         for seq, holder in self._holder_of.items():
-            self._core.change_set.ended_leases.setdefault(seq, holder)
+            self._engine.change_set.ended_leases.setdefault(seq, holder)
 
     def clear(self) -> None:
         self.by_holder.clear()
@@ -218,7 +218,7 @@ class LeaseSet(Component):
 
     def held_before(self, change_sets: Iterable[ChangeSet]) -> dict[int, str]:
         """The jobs in these change sets that connections have or had, each with the first holder.
-        A later one got no reply: its reply waited for these change sets.
+        A later holder got no reply, because its reply waited for these change sets.
         """
         found: dict[int, str] = {}
         for change_set in change_sets:
@@ -231,11 +231,11 @@ class LeaseSet(Component):
         return found
 
     def restore_undone(self, held: dict[int, str]) -> None:
-        """After a revert: remember which connections have jobs that they do not lease any more."""
-        for seq in [seq for seq in self._undone if seq not in self._core.jobs]:
+        """After a revert, remember the connections that have jobs whose leases it has undone."""
+        for seq in [seq for seq in self._undone if seq not in self._engine.jobs]:
             del self._undone[seq]
         for seq, holder in held.items():
-            if holder in self.holders and seq in self._core.jobs and seq not in self._holder_of:
+            if holder in self.holders and seq in self._engine.jobs and seq not in self._holder_of:
                 self._undone[seq] = holder
 
     # Closed connections
@@ -252,22 +252,22 @@ class LeaseSet(Component):
 
     def tick(self, now: int) -> None:
         """End the next leases of closed connections. Those that have ended are skipped."""
-        core = self._core
+        engine = self._engine
         for _ in range(min(LEASES_BATCH_SIZE, len(self._ending))):
             holder, seq = self._ending.popleft()
-            job = core.jobs.get(seq)
+            job = engine.jobs.get(seq)
             if job is not None and job.state == LEASED and job.holder == holder:
                 queue = job.queue
                 self.end_lost(job, now, f"the connection {holder} has ended")
-                core.removal.remove_queue_if_left(job, queue, now)
+                engine.removal.remove_queue_if_left(job, queue, now)
         if self._ending:
-            core.timers.set(LEASES_TIMER, now)
+            engine.timers.set(LEASES_TIMER, now)
 
     # Checks
 
     def problems(self) -> Problems:
         """The leases of connections, compared with the leased jobs; None for each examined one."""
-        leased = self._core.leased
+        leased = self._engine.leased
         for seq in list(leased):
             yield None
             job = leased.get(seq)

@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from .annotations import details_of
+from .annotations import ensure_details
 from .component import Component, IndexProblem, Problems
 from .details import Number, Parked
-from .job import Job
+from .job import NO_PROTOCOL, Job
 from .queues import Queue
 from .states import LEASED, READY
 
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Settings with this prefix are limits. The name is older than this module.
-SETTING: Final = "qless/throttle/"
+#: The prefix of the settings with limits. Existing databases use it.
+LIMIT_PREFIX: Final = "qless/throttle/"
 #: The key of a queue's own limit is this prefix and the queue's name.
-OF_QUEUE: Final = "ql:q:"
+QUEUE_KEY_PREFIX: Final = "ql:q:"
 #: A request for a job examines at most this number of jobs; a timer continues for waiting clients.
 EXAMINE_BATCH_SIZE: Final = 64
 #: The key of the timer that ends limits and continues to serve waiting clients.
@@ -47,34 +47,40 @@ MIN_SWEPT_LIMITS: Final = 64
 #: The number of entries of a job's log that the engine keeps when it adds one.
 MAX_LOG: Final = 100
 
-#: The start of the wait, the jid of a job with times by its client's clock, seq.
+#: The start of the wait; the jid if the job's times are by its client's clock, else empty; the seq.
 Entry = tuple[int, str, int]
 
 
 class Limit:
     """A limit. Its durable setting is an array of the fields; add new fields at the end."""
 
-    __slots__ = ("clock_offset", "expires", "maximum")
+    __slots__ = ("clock_offset", "expires", "maximum", "origin")
 
-    def __init__(self, maximum: Number, expires: int = 0, clock_offset: int = 0) -> None:
+    def __init__(
+        self, maximum: Number, expires: int = 0, clock_offset: int = 0, origin: int = NO_PROTOCOL
+    ) -> None:
         #: Maximum number of leased jobs. 0: no limit.
         self.maximum = maximum
         #: The end of the limit, by the clock of the client that set it. 0: none.
         self.expires = expires
         #: How far that clock is ahead of the server's.
         self.clock_offset = clock_offset
+        #: The protocol over which it was set; none if its client has its own clock, and in older
+        #: records.
+        self.origin = origin
 
-    def fields(self) -> tuple[Number, int, int]:
-        """All fields, in the order of the constructor."""
-        return self.maximum, self.expires, self.clock_offset
+    def fields(self) -> tuple[Number | int, ...]:
+        """All fields, in the order of the constructor; without the last one if it is not set."""
+        fields = (self.maximum, self.expires, self.clock_offset)
+        return (*fields, self.origin) if self.origin != NO_PROTOCOL else fields
 
 
 class Limits(Component):
     __slots__ = (
-        "_core",
-        "_enough",
-        "_unserved",
-        "_unsettled",
+        "_engine",
+        "_keys_to_settle",
+        "_next_sweep_at",
+        "_queues_to_serve",
         "by_key",
         "concurrency",
         "freed",
@@ -83,10 +89,10 @@ class Limits(Component):
         "waiting",
     )
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
-        self._enough = MIN_SWEPT_LIMITS
-        #: Whether any limit or parked job exists. If not, jobs and queues cost only this test.
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        self._next_sweep_at = MIN_SWEPT_LIMITS
+        #: Whether any limit or parked job exists. If not, this test is the only cost of limits.
         self.in_use = False
         self.by_key: dict[str, Limit] = {}
         #: Maximum number of leased jobs of a queue, without leases that have expired.
@@ -99,18 +105,18 @@ class Limits(Component):
         #: Keys with decreased usage.
         self.freed: dict[str, None] = {}
         #: Queues with waiting clients and jobs that were not examined yet.
-        self._unserved: set[str] = set()
+        self._queues_to_serve: set[str] = set()
         #: Keys with room and more parked jobs than one command examines.
-        self._unsettled: set[str] = set()
+        self._keys_to_settle: set[str] = set()
 
     # Settings
 
     def load(self, settings: dict[str, bytes]) -> None:
         """Read all limits from the durable settings, and count their usage."""
         self.by_key = {
-            key[len(SETTING) :]: read_limit(value)
+            key[len(LIMIT_PREFIX) :]: read_limit(value)
             for key, value in settings.items()
-            if key.startswith(SETTING)
+            if key.startswith(LIMIT_PREFIX)
         }
         self.count()
         self._set_timer()
@@ -119,23 +125,26 @@ class Limits(Component):
         """Count the usage of all keys again."""
         self.holders = {key: {} for key in self.by_key}
         if self.by_key:
-            for job in self._core.leased.values():
+            for job in self._engine.leased.values():
                 self.enter(job)
         self.freed.update(dict.fromkeys(self.waiting))
         self._update()
 
-    def set(self, key: str, maximum: Number, expires: int, now: int) -> None:
+    def set(
+        self, key: str, maximum: Number, expires: int, now: int, origin: int = NO_PROTOCOL
+    ) -> None:
         """Set a limit. Without a new end, the current end still applies."""
-        core = self._core
-        if len(self.by_key) >= self._enough:
+        engine = self._engine
+        if len(self.by_key) >= self._next_sweep_at:
             self._sweep(now)
         known = self.limit(key, now)
-        offset = core.caller.clock_offset if core.caller.own_clock else 0
+        offset = engine.caller.clock_offset if engine.caller.own_clock else 0
         if not expires and known is not None:
             expires, offset = known.expires, known.clock_offset
-        self.by_key[key] = limit = Limit(maximum, expires, offset if expires else 0)
-        core.set_setting(SETTING + key, msgspec.msgpack.encode(limit.fields()))
-        self.holders[key] = {job.seq: None for job in core.leased.values() if uses(job, key)}
+        self.by_key[key] = limit = Limit(maximum, expires, offset if expires else 0, origin)
+        engine.set_setting(LIMIT_PREFIX + key, msgspec.msgpack.encode(limit.fields()))
+        if key not in self.holders:
+            self.holders[key] = {job.seq: None for job in engine.leased.values() if uses(job, key)}
         self._set_timer()
         self._changed(key, now)
 
@@ -144,7 +153,7 @@ class Limits(Component):
         if self.by_key.pop(key, None) is None:
             return False
         self.holders.pop(key, None)
-        self._core.set_setting(SETTING + key, None)
+        self._engine.set_setting(LIMIT_PREFIX + key, None)
         self._changed(key, now)
         return True
 
@@ -154,7 +163,7 @@ class Limits(Component):
             self.concurrency[queue] = maximum
         else:
             self.concurrency.pop(queue, None)
-        self.freed[OF_QUEUE + queue] = None
+        self.freed[QUEUE_KEY_PREFIX + queue] = None
         self._update()
 
     def _changed(self, key: str, now: int) -> None:
@@ -168,7 +177,7 @@ class Limits(Component):
     def _sweep(self, now: int) -> None:
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
             self.delete(key, now)
-        self._enough = 2 * len(self.by_key) + MIN_SWEPT_LIMITS
+        self._next_sweep_at = 2 * len(self.by_key) + MIN_SWEPT_LIMITS
 
     # Views. `now` is the time of the current command.
 
@@ -176,7 +185,7 @@ class Limits(Component):
         found = self.by_key.get(key)
         if found is None or not found.expires:
             return found
-        return None if found.expires <= self._core.caller.time(now, found.clock_offset) else found
+        return None if found.expires <= self._engine.caller.time(now, found.clock_offset) else found
 
     def maximum(self, key: str, now: int) -> Number:
         limit = self.limit(key, now)
@@ -198,45 +207,31 @@ class Limits(Component):
         return None
 
     def queue_has_room(self, queue: Queue, now: int, *, counted: bool = False) -> bool:
-        """Whether the limits of the queue itself permit another lease; `counted` as below."""
-        if not self.has_room(OF_QUEUE + queue.name, now):
+        """Whether the limits of the queue permit another lease; see `next_job` for `counted`."""
+        if not self.has_room(QUEUE_KEY_PREFIX + queue.name, now):
             return False
-        if counted:
-            return True
         maximum = self.concurrency.get(queue.name, 0)
-        return not maximum or self._running(queue, now) < maximum
-
-    def _running(self, queue: Queue, now: int) -> int:
-        """The number of leases of a queue that have not expired. Only leases without a timer can
-        have expired.
-        """
-        core, held = self._core, queue.counts[LEASED]
-        if held < self.concurrency[queue.name]:
-            return held
-        return held - sum(
-            job.queue == queue.name
-            and job.holder_protocol in core.rules.untimed
-            and self._has_expired(job, now)
-            for job in core.leased.values()
-        )
-
-    def _has_expired(self, job: Job, now: int) -> bool:
-        details = None if job.extra is None else job.extra.details
-        offset = 0 if details is None else details.lease_offset
-        return job.deadline < self._core.caller.time(now, offset)
+        if counted or not maximum:
+            return True
+        surplus = queue.counts[LEASED] - maximum
+        if surplus < 0:
+            return True
+        # Leases with a timer never count as expired: the timer ends them.
+        deadlines, caller = self._engine.deadlines, self._engine.caller
+        return deadlines.count_expired(queue.name, now, caller, surplus + 1) > surplus
 
     def holding(self, key: str) -> list[Job]:
         """The leased jobs of a key, by jid."""
-        core = self._core
+        engine = self._engine
         if key in self.by_key:
-            found = [core.jobs[seq] for seq in self.holders[key]]
+            found = [engine.jobs[seq] for seq in self.holders[key]]
         else:
-            found = [job for job in core.leased.values() if uses(job, key)]
+            found = [job for job in engine.leased.values() if uses(job, key)]
         return sorted(found, key=lambda job: job.jid)
 
     def some_holding(self, key: str, limit: int) -> list[Job]:
         """Some leased jobs of a key that has a limit."""
-        return [self._core.jobs[seq] for seq in islice(self.holders.get(key, ()), limit)]
+        return [self._engine.jobs[seq] for seq in islice(self.holders.get(key, ()), limit)]
 
     def parked(self, key: str) -> list[Job]:
         """The jobs that wait for a key, the longest wait first."""
@@ -252,7 +247,7 @@ class Limits(Component):
 
     def _current(self, key: str, entry: Entry) -> Job | None:
         """The job of an entry, if it still waits."""
-        job = self._core.jobs.get(entry[2])
+        job = self._engine.jobs.get(entry[2])
         parked = None if job is None else parked_of(job)
         if parked is None or (parked.key, parked.since) != (key, entry[0]):
             return None
@@ -283,30 +278,30 @@ class Limits(Component):
                 del holders[job.seq]
                 self.freed[key] = None
         if self.concurrency and job.queue in self.concurrency:
-            self.freed[OF_QUEUE + job.queue] = None
+            self.freed[QUEUE_KEY_PREFIX + job.queue] = None
 
     def set_keys(self, job: Job, keys: list[str]) -> None:
         """Replace the keys of a job; a leased job then uses the new ones."""
         held = job.state == LEASED and self.in_use
         if held:
             self.leave(job)
-        details_of(job).limits = keys
+        ensure_details(job).limits = keys
         if held:
             self.enter(job)
-        self._core.change_set.record(job)
+        self._engine.change_set.record(job)
 
     def release(self, job: Job, key: str, now: int) -> None:
         """Release a job from a key that it uses or waits for."""
         parked = parked_of(job)
         if job.state == LEASED and uses(job, key):
-            details_of(job).released_limits.append(key)
-            self._core.edits.record_job(job)
+            ensure_details(job).released_limits.append(key)
+            self._engine.edits.record_job(job)
             if self.holders.get(key, {}).pop(job.seq, self) is None:
                 self._changed(key, now)
         elif parked is not None and parked.key == key:
             parked.key = ""
             heappush(self.waiting.setdefault("", []), self._entry(job, parked))
-            self._core.edits.record_job(job)
+            self._engine.edits.record_job(job)
             self._changed(key, now)
 
     # Leasing
@@ -317,7 +312,7 @@ class Limits(Component):
         concurrency of the queue.
         """
         if "" in self.waiting:
-            self.look_again(queue, now)
+            self.return_released(queue, now)
         for _ in range(EXAMINE_BATCH_SIZE):
             if self.freed:
                 self.settle(now)
@@ -333,22 +328,22 @@ class Limits(Component):
                 return job
             self._park(job, queue, key, now)
         if queue.waiters:
-            self._unserved.add(queue.name)
-            self._core.timers.set(LIMITS_TIMER, self._core.caller.server_time(now))
+            self._queues_to_serve.add(queue.name)
+            self._engine.timers.set(LIMITS_TIMER, self._engine.caller.server_time(now))
         return None
 
     def park(self, job: Job, key: str, now: int, shown_queue: str = "") -> None:
         """Park a ready job that waits for this key."""
-        queue = self._core.queues[job.queue]
+        queue = self._engine.queues[job.queue]
         queue.ready.remove(job)
         self._park(job, queue, key, now, shown_queue)
 
     def _park(self, job: Job, queue: Queue, key: str, now: int, shown_queue: str = "") -> None:
-        core, details = self._core, details_of(job)
+        engine, details = self._engine, ensure_details(job)
         queue.version += 1
         if details.front:  # its position ahead of all jobs applies only once
             details.front, job.rank = False, details.rank
-        since = core.time_of(job, now)
+        since = engine.time_of(job, now)
         details.parked = parked = Parked(key, since, job.rank)
         queue.ready.park(job)
         self._wait(key, self._entry(job, parked))
@@ -357,24 +352,24 @@ class Limits(Component):
         for other in keys_of(job):
             if other != key and other in self.waiting:
                 self.freed[other] = None  # it may have been the only job that this key let in
-        core.change_set.record(job)
+        engine.change_set.record(job)
 
     def _entry(self, job: Job, parked: Parked) -> Entry:
         """The place of a job among those that wait for its key. Jobs that were parked at the same
         time return in the order of their pushes, or by jid if clients set their times.
         """
-        own_clock = job.origin in self._core.rules.own_clock
+        own_clock = job.origin in self._engine.rules.own_clock
         return parked.since, job.jid if own_clock else "", job.seq
 
     def _wait(self, key: str, entry: Entry) -> None:
         heap = self.waiting.setdefault(key, [])
         heappush(heap, entry)
-        if len(heap) > 64 + 2 * len(self._core.jobs):
+        if len(heap) > 64 + 2 * len(self._engine.jobs):
             heap[:] = [each for each in set(heap) if self._current(key, each) is not None]
             heapify(heap)
         self.in_use = True
 
-    def settle_for(self, now: int) -> None:
+    def settle_by_client_clock(self, now: int) -> None:
         """Settle before or after a command of a client with its own clock. A limit may have expired
         by that clock.
         """
@@ -385,20 +380,20 @@ class Limits(Component):
 
     def settle(self, now: int) -> None:
         """Use the room of keys with decreased usage: return parked jobs, and serve clients."""
-        core = self._core
-        if core.unavailable:
+        engine = self._engine
+        if engine.unavailable:
             return
         while self.freed:
             keys, self.freed = list(self.freed), {}
             queues: dict[str, None] = {}
             for key in keys:
                 queues.update(dict.fromkeys(self._unpark(key, now)))
-                if key.startswith(OF_QUEUE):
-                    queues[key[len(OF_QUEUE) :]] = None
+                if key.startswith(QUEUE_KEY_PREFIX):
+                    queues[key[len(QUEUE_KEY_PREFIX) :]] = None
             for name in queues:
-                queue = core.queues.get(name)
+                queue = engine.queues.get(name)
                 if queue is not None and queue.waiters:
-                    core.assignments.serve(queue, now)
+                    engine.assignments.serve(queue, now)
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
@@ -415,13 +410,13 @@ class Limits(Component):
                 continue
             self._return(job, now)
             yield job.queue
-            if not self._core.queues[job.queue].paused:
+            if not self._engine.queues[job.queue].paused:
                 room -= 1
                 continue
             paused += 1  # no worker gets it, so it does not use the room
             if paused == EXAMINE_BATCH_SIZE:
-                self._unsettled.add(key)
-                self._core.timers.set(LIMITS_TIMER, self._core.caller.server_time(now))
+                self._keys_to_settle.add(key)
+                self._engine.timers.set(LIMITS_TIMER, self._engine.caller.server_time(now))
                 return
         if not heap:
             del self.waiting[key]
@@ -430,21 +425,22 @@ class Limits(Component):
         """Return a parked job to its old place in the queue. If clients set its times, it returns
         ahead of the jobs that become ready at the same time.
         """
-        core, queue = self._core, self._core.queues[job.queue]
+        engine, queue = self._engine, self._engine.queues[job.queue]
         queue.version += 1
         ready = queue.ready
         ready.remove(job)
-        details = details_of(job)
+        details = ensure_details(job)
         if details.parked is not None:
             job.rank, details.parked = details.parked.rank, None
-        if job.origin in core.rules.own_clock:
-            job.position = core.time_of(job, now) - 1
+        if job.origin in engine.rules.own_clock:
+            job.position = engine.time_of(job, now) - 1
         ready.add(job)
-        core.change_set.record(job)
+        engine.change_set.record(job)
 
     def _return_one(self, queue: Queue, now: int) -> bool:
         """Return a parked job of a queue whose keys have room, and return whether one was found.
-        The room can be left because a job that returned to another queue waits there for a worker.
+        A key can have room although jobs wait for it: the job that returned last may be in another
+        queue that no worker has asked for jobs yet.
         """
         for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
             if self.full_key(job, now) is None:
@@ -452,7 +448,7 @@ class Limits(Component):
                 return True
         return False
 
-    def look_again(self, queue: Queue, now: int) -> None:
+    def return_released(self, queue: Queue, now: int) -> None:
         """Return the jobs of a queue that were released from their key."""
         found = self.parked("")
         for job in found:
@@ -497,8 +493,8 @@ class Limits(Component):
         self.holders = {key: {} for key in self.by_key}
         self.waiting.clear()
         self.freed.clear()
-        self._unserved.clear()
-        self._unsettled.clear()
+        self._queues_to_serve.clear()
+        self._keys_to_settle.clear()
         self._update()
 
     # Time
@@ -507,30 +503,30 @@ class Limits(Component):
         """End expired limits, and continue to serve waiting clients."""
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
             self.delete(key, now)
-        keys, self._unsettled = self._unsettled, set()
+        keys, self._keys_to_settle = self._keys_to_settle, set()
         self.freed.update(dict.fromkeys(keys))
         self.settle(now)
-        names, self._unserved = self._unserved, set()
+        names, self._queues_to_serve = self._queues_to_serve, set()
         for name in names:
-            queue = self._core.queues.get(name)
+            queue = self._engine.queues.get(name)
             if queue is not None:
-                self._core.assignments.serve(queue, now)
-        if not self._unserved and not self._unsettled:
+                self._engine.assignments.serve(queue, now)
+        if not self._queues_to_serve and not self._keys_to_settle:
             self._set_timer()
 
     def _set_timer(self) -> None:
         ends = [each.expires - each.clock_offset for each in self.by_key.values() if each.expires]
         if ends:
-            self._core.timers.set(LIMITS_TIMER, max(0, min(ends)))
+            self._engine.timers.set(LIMITS_TIMER, max(0, min(ends)))
 
     # Checks
 
     def problems(self) -> Problems:
         """Compare usage and parked jobs with the jobs themselves."""
-        core = self._core
-        for seq in list(core.leased):
+        engine = self._engine
+        for seq in list(engine.leased):
             yield None
-            leased = core.leased.get(seq)
+            leased = engine.leased.get(seq)
             for key in [] if leased is None else keys_of(leased):
                 if leased is None or key not in self.by_key or not uses(leased, key):
                     continue
@@ -543,24 +539,24 @@ class Limits(Component):
         for key in list(self.holders):
             for seq in list(self.holders.get(key, ())):
                 yield None
-                leased = core.leased.get(seq)
+                leased = engine.leased.get(seq)
                 if (leased is None or not uses(leased, key)) and seq in self.holders.get(key, ()):
                     yield IndexProblem(
-                        "limit", f"the usage of the limit {key} includes job {seq}, which has none"
+                        "limit", f"the usage of the limit {key} wrongly includes job {seq}"
                     )
         entries: dict[str, set[Entry]] = {}
-        for seq in list(core.jobs):
+        for seq in list(engine.jobs):
             yield None
-            job = core.jobs.get(seq)
+            job = engine.jobs.get(seq)
             if job is None:
                 continue
             parked = parked_of(job)
-            queue = core.queues.get(job.queue)
+            queue = engine.queues.get(job.queue)
             listed = queue is not None and job.seq in queue.ready.parked
             if listed != (job.state == READY and parked is not None):
                 yield IndexProblem(
                     "limit",
-                    "the job is parked, but not listed as parked, or the other way round",
+                    "the job and its queue do not agree on whether it is parked",
                     job=job,
                 )
             elif parked is not None:
@@ -590,7 +586,7 @@ def parked_of(job: Job) -> Parked | None:
 
 def keys_of(job: Job) -> list[str]:
     """The keys of a job: the keys that its producer named, and the key of its queue."""
-    own = OF_QUEUE + job.queue
+    own = QUEUE_KEY_PREFIX + job.queue
     details = None if job.extra is None else job.extra.details
     if details is None or not details.limits:
         return [own]

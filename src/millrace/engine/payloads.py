@@ -5,8 +5,8 @@ from typing import Any, Final, Protocol
 
 from .job import Job
 
-#: A stored payload up to this size is read where it is needed. A larger one is read before, by
-#: another thread: 32 MiB take 40 ms.
+#: A stored payload up to this size is read when it is needed, on the same thread. A larger one is
+#: read in advance by another thread: 32 MiB take 40 ms.
 MAX_DIRECT_READ: Final = 256 << 10
 
 
@@ -35,8 +35,8 @@ class PayloadRead:
 
     def __init__(self, seqs: list[int], owner: Any = None) -> None:
         self.seqs = seqs
-        #: The connection that continues after the read; None if its command polls for
-        #: the result.
+        #: The owner of the work that waits for the read: its `wake` is called at the end. If
+        #: leased jobs wait for it, `Connection.payloads_read` is called instead.
         self.owner = owner
         #: The payloads by seq after the read. After an error, some are missing.
         self.payloads: dict[int, bytes] | None = None
@@ -50,7 +50,7 @@ PayloadFetcher = Callable[[PayloadRead], None]
 class Payloads:
     """Reads the payloads of jobs."""
 
-    __slots__ = ("_jobs", "fetched", "fetcher", "is_awaited", "reader")
+    __slots__ = ("_jobs", "awaited", "fetched", "fetcher", "reader")
 
     def __init__(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
@@ -60,8 +60,19 @@ class Payloads:
         self.fetcher: PayloadFetcher | None = None
         #: Payloads that were read on another thread, while they are needed.
         self.fetched: dict[int, bytes] = {}
-        #: Whether the current slice of a long command waits for another thread.
-        self.is_awaited = False
+        #: The read that the last slice of a long command waits for.
+        self.awaited: PayloadRead | None = None
+
+    def take_awaited(self) -> PayloadRead | None:
+        """The read that the last slice waits for, once. A method, because mypy would keep an
+        assignment of None before the slice, and the compiled code with it.
+        """
+        read, self.awaited = self.awaited, None
+        return read
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        """A flush has replaced the table of all jobs by this one."""
+        self._jobs = jobs
 
     def read(self, job: Job) -> bytes:
         """The payload of a job, from memory or from the store."""
@@ -80,7 +91,7 @@ class Payloads:
         return self.reader.read_part(job.seq, start, size)
 
     def stored(self, seq: int, payload: bytes) -> None:
-        """The store has committed this payload of a job: remove it from memory, unless the job has
+        """Remove a payload from memory after the store has committed it, unless the job has
         another payload by now.
         """
         job = self._jobs.get(seq)

@@ -32,7 +32,7 @@ class RetryPolicy:
     """Decides the next state of a job of this protocol after a failed or expired attempt.
 
     The engine carries out the decision. It provides the randomness, so a seed repeats a run. The
-    attributes are class variables: compiled code would not find those of a subclass in Python.
+    attributes are class variables: so compiled code also finds the values of a Python subclass.
     """
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and

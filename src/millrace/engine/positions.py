@@ -41,7 +41,7 @@ class TiedPositions:
     __slots__ = ("_ties",)
 
     def __init__(self) -> None:
-        #: Queue -> time -> distance of the last position of that time from the time.
+        #: Queue -> time -> the last position of jobs of that time, as a distance from the time.
         self._ties: dict[str, dict[int, int]] = {}
 
     def of_new_job(self, queue: str, now: int) -> int:

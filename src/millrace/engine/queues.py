@@ -8,6 +8,7 @@ from .change_set import ChangeSet
 from .component import Component, IndexProblem, Problems
 from .job import Job
 from .ready import ReadyQueue
+from .seq_set import SeqSet
 from .states import READY, STATE_NAMES
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class QueueSet(Component):
         queue.registered = True
 
     def of_job(self, name: str) -> Queue:
-        """The queue of a restored job, which may be unknown to the store."""
+        """The queue of a restored job, created if the store does not have it."""
         queue = self.by_name.get(name)
         if queue is None:
             queue = self.by_name[name] = Queue(name)
@@ -109,15 +110,20 @@ class QueueSet(Component):
         if job.state == READY:
             queue.ready.remove(job)
 
-    def forget_all(self) -> None:
-        """Remove all jobs and settings. Queues with waiters stay."""
+    def forget_all(self) -> list[ReadyQueue]:
+        """Remove all jobs and settings. Queues with waiters stay; return the jobs that they had."""
         awaited = [queue for queue in self.by_name.values() if queue.waiters]
         self.by_name.clear()
+        removed = [queue.ready for queue in awaited]
         for queue in awaited:
             queue.paused = queue.registered = False
             queue.ready = ReadyQueue()
             queue.counts = [0] * 6
             self.by_name[queue.name] = queue
+        return removed
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
 
     def clear(self) -> None:
         """Remove all jobs. The queues stay."""
@@ -134,7 +140,7 @@ class QueueSet(Component):
         """
         versions = {queue.name: (queue, queue.version) for queue in self.by_name.values()}
         counts: Counter[tuple[str, int]] = Counter()
-        ready: dict[str, dict[int, Job]] = {}
+        ready: dict[str, SeqSet] = {}
         for seq in list(self._jobs):
             yield None
             job = self._jobs.get(seq)
@@ -142,7 +148,7 @@ class QueueSet(Component):
                 continue
             counts[job.queue, job.state] += 1
             if job.state == READY:
-                ready.setdefault(job.queue, {})[job.seq] = job
+                ready.setdefault(job.queue, SeqSet()).add(seq)
             if job.queue not in self.by_name:
                 yield IndexProblem("queue", "the job's queue does not exist", job=job)
         for name in list(self.by_name):
@@ -159,7 +165,8 @@ class QueueSet(Component):
                     detail = f"{said} jobs are counted as {STATE_NAMES[state]}, but {right} are"
                     found.append(IndexProblem("count", detail, queue=name))
             if versions.get(queue.name) == (queue, queue.version):
-                yield from _ready_problems(queue, ready.get(name, {}), found)
+                expected = ready.pop(name, None) or SeqSet()
+                yield from _ready_problems(queue, self._jobs, expected, found)
             if versions.get(queue.name) == (queue, queue.version):
                 yield from found
             else:
@@ -167,27 +174,31 @@ class QueueSet(Component):
 
 
 def _ready_problems(
-    queue: Queue, expected: dict[int, Job], found: list[IndexProblem]
+    queue: Queue, jobs: dict[int, Job], expected: SeqSet, found: list[IndexProblem]
 ) -> Iterator[None]:
     """Check that the ready queue has each ready job once, in order."""
     ready = queue.ready
-    in_line: Counter[int] = Counter()
+    in_line = SeqSet()
+    repeated: Counter[int] = Counter()
     length = early = 0
     for job in ready.examined():
         yield
         if job is None:
             continue
         length += 1
-        in_line[job.seq] += 1
+        if job.seq in in_line:
+            repeated[job.seq] += 1
+        in_line.add(job.seq)
         early += job.position < 0 and job.seq not in ready.parked
-        if expected.get(job.seq) is not job:
+        if job.seq not in expected or jobs.get(job.seq) is not job:
             detail = f"the job is in the ready queue of {queue.name}, but not ready there"
             found.append(IndexProblem("ready", detail, job=job))
-    for seq, ready_job in expected.items():
+    for seq in expected:
         yield
-        if in_line[seq] != 1:
-            detail = f"the job is ready, but {in_line[seq]} times in the ready queue"
-            found.append(IndexProblem("ready", detail, job=ready_job))
+        times = 1 + repeated[seq] if seq in in_line else 0
+        if times != 1:
+            detail = f"the job is ready, but {times} times in the ready queue"
+            found.append(IndexProblem("ready", detail, job=jobs.get(seq)))
     if len(ready) != length:
         detail = f"the ready queue reports {len(ready)} jobs"
         found.append(IndexProblem("ready", detail, queue=queue.name))

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from .details import Number
 from .job import Job
@@ -37,10 +37,10 @@ class ReadyQueue:
         "_entries",
         "_fifo",
         "_heap",
+        "_heap_keys",
         "_last_place",
         "_last_seq",
         "_swept",
-        "_tickets",
         "_tombstones",
         "early",
         "parked",
@@ -51,7 +51,7 @@ class ReadyQueue:
         self._swept: deque[Job] = deque()
         self._tombstones: set[int] = set()
         self._heap: list[ReadyKey] = []
-        self._tickets: dict[int, ReadyKey] = {}
+        self._heap_keys: dict[int, ReadyKey] = {}
         self._entries = 0
         # Position and seq of the newest job of the deque. The job's own position may change later.
         self._last_place = self._last_seq = -1
@@ -59,6 +59,13 @@ class ReadyQueue:
         self.early = 0
         #: Jobs that wait for a limit. They have no order and are not popped, but `len` counts them.
         self.parked: dict[int, Job] = {}
+
+    def collections(self) -> list[Any]:
+        """Everything that grows with the number of jobs, to be freed in steps."""
+        return [
+            *(self._fifo, self._swept, self._tombstones),
+            *(self._heap, self._heap_keys, self.parked),
+        ]
 
     def add(self, job: Job) -> None:
         place, last = job.position, self._last_place
@@ -75,7 +82,7 @@ class ReadyQueue:
         if place < 0:
             self.early += 1
         key = (-job.rank, place, job.seq, self._entries, job)
-        self._tickets[job.seq] = key
+        self._heap_keys[job.seq] = key
         heappush(self._heap, key)
 
     def extend(self, jobs: list[Job]) -> None:
@@ -99,7 +106,7 @@ class ReadyQueue:
             key = self._heap[0]
             if not fifo or key[:3] < (0, fifo[0].position, fifo[0].seq):
                 heappop(self._heap)
-                del self._tickets[key[2]]
+                del self._heap_keys[key[2]]
                 self.early -= key[1] < 0
                 return key[4]
         if not fifo:
@@ -124,7 +131,7 @@ class ReadyQueue:
         self._drop_tombstones()
         fifo = self._swept or self._fifo
         head = fifo[0] if fifo else None
-        key = next(iter(self._tickets.values()), None)
+        key = next(iter(self._heap_keys.values()), None)
         if head is None or (key is not None and key[4].ready_at < head.ready_at):
             return None if key is None else key[4]
         return head
@@ -133,13 +140,13 @@ class ReadyQueue:
         """Remove a job, wherever it is in the order."""
         if self.parked and self.parked.pop(job.seq, None) is not None:
             return
-        key = self._tickets.pop(job.seq, None)
+        key = self._heap_keys.pop(job.seq, None)
         if key is None:
             self._mark_removed(job.seq)
         else:
             self.early -= key[1] < 0
-        if len(self._heap) > 64 + 2 * len(self._tickets):
-            self._heap = list(self._tickets.values())
+        if len(self._heap) > 64 + 2 * len(self._heap_keys):
+            self._heap = list(self._heap_keys.values())
             heapify(self._heap)
 
     def park(self, job: Job) -> None:
@@ -164,7 +171,7 @@ class ReadyQueue:
             self._fifo, self._swept = self._swept, fifo
 
     def first(self, count: int) -> Iterator[Job]:
-        """Up to `count` jobs in their order, then parked ones, which stay in the queue. The cost
+        """Up to `count` jobs in their order, then parked ones. All stay in the queue. The cost
         depends on `count`, not on the length of the queue.
         """
         if not self.parked:
@@ -173,12 +180,12 @@ class ReadyQueue:
         return iter([*found, *islice(self.parked.values(), count - len(found))])
 
     def _first(self, count: int) -> Iterator[Job]:
-        if not self._tickets and not self._tombstones:
+        if not self._heap_keys and not self._tombstones:
             return islice(chain(self._swept, self._fifo), count)
         heads: list[ReadyKey] = [
             (0, job.position, job.seq, 0, job) for job in self._first_in(count)
         ]
-        if self._tickets:
+        if self._heap_keys:
             heads += self._first_ranked(count)
             heads.sort()
         return iter([key[4] for key in heads[:count]])
@@ -199,7 +206,7 @@ class ReadyQueue:
         return found
 
     def _first_ranked(self, count: int) -> list[ReadyKey]:
-        heap, tickets = self._heap, self._tickets
+        heap, tickets = self._heap, self._heap_keys
         if count > len(tickets) // 8:
             return sorted(tickets.values())[:count]
         found: list[ReadyKey] = []
@@ -222,7 +229,7 @@ class ReadyQueue:
 
     def __iter__(self) -> Iterator[Job]:
         """All jobs, in no particular order."""
-        if self._tombstones or self._tickets or self.parked:
+        if self._tombstones or self._heap_keys or self.parked:
             return self._all_kinds()
         return chain(self._swept, self._fifo)
 
@@ -230,18 +237,18 @@ class ReadyQueue:
         for job in chain(self._swept, self._fifo):
             if job.seq not in self._tombstones:
                 yield job
-        for key in self._tickets.values():
+        for key in self._heap_keys.values():
             yield key[4]
         yield from self.parked.values()
 
     def __len__(self) -> int:
-        line = len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._tickets)
+        line = len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._heap_keys)
         return line + len(self.parked)
 
     @property
     def tombstones(self) -> int:
         """The number of entries of removed jobs."""
-        return len(self._tombstones) + len(self._heap) - len(self._tickets)
+        return len(self._tombstones) + len(self._heap) - len(self._heap_keys)
 
     def _drop_tombstones(self) -> None:
         """Drop tombstones and stale entries at the front."""
@@ -256,7 +263,7 @@ class ReadyQueue:
         """Whether an entry of the heap is not stale. Compiled tuples have no identity, so the
         number of the entry decides.
         """
-        ticket = self._tickets.get(key[2])
+        ticket = self._heap_keys.get(key[2])
         return ticket is not None and ticket[3] == key[3]
 
     def examined(self) -> Iterator[Job | None]:
@@ -265,7 +272,7 @@ class ReadyQueue:
         """
         for job in list(chain(self._swept, self._fifo)):
             yield None if job.seq in self._tombstones else job
-        for key in list(self._tickets.values()):
+        for key in list(self._heap_keys.values()):
             yield key[4]
         yield from list(self.parked.values())
 
@@ -289,9 +296,9 @@ class ReadyQueue:
             if at and heap[(at - 1) // 2][:4] > key[:4]:
                 return False
             entries.add(key[3])
-        for seq in list(self._tickets):
+        for seq in list(self._heap_keys):
             yield
-            ticket = self._tickets.get(seq)
+            ticket = self._heap_keys.get(seq)
             if ticket is None:
                 return False
             job = ticket[4]

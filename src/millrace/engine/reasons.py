@@ -11,7 +11,7 @@ import msgspec
 
 from .engine import Engine
 from .job import FOREVER, SECOND, Job
-from .limits import OF_QUEUE, keys_of, parked_of
+from .limits import QUEUE_KEY_PREFIX, keys_of, parked_of
 from .queues import Queue
 from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 
@@ -134,13 +134,15 @@ def _limited(engine: Engine, job: Job, queue: Queue, now: int) -> list[Reason]:
             found.append(Reason("limit", since=since, count=count, about=_name(key)))
     maximum = limits.concurrency.get(queue.name, 0)
     if maximum and not limits.queue_has_room(queue, now):
-        found.append(Reason("limit", count=int(maximum), about=_name(OF_QUEUE + queue.name)))
+        found.append(
+            Reason("limit", count=int(maximum), about=_name(QUEUE_KEY_PREFIX + queue.name))
+        )
     return found
 
 
 def _name(key: str) -> str:
-    if key.startswith(OF_QUEUE):
-        return f'The limit of the queue "{key[len(OF_QUEUE) :]}"'
+    if key.startswith(QUEUE_KEY_PREFIX):
+        return f'The limit of the queue "{key[len(QUEUE_KEY_PREFIX) :]}"'
     return f'The limit "{key}"'
 
 
@@ -215,7 +217,7 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
 
 
 def format_time(at: int, now: int) -> str:
-    """`2026-11-16 09:30:00 UTC, in 5 min`"""
+    """A time and its distance from now: `2026-11-16 09:30:00 UTC, in 5 min`."""
     if not at:
         return "at an unknown time"  # recorded by an old version
     try:

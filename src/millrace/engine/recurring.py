@@ -19,8 +19,8 @@ from .job import NewJob
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Settings with this prefix are recurring jobs. The name is older than this module.
-SETTING: Final = "qless/recurring/"
+#: The prefix of the settings with recurring jobs. Existing databases use it.
+RECURRING_PREFIX: Final = "qless/recurring/"
 #: The key of the timer for the next due time that cannot wait for a request.
 RECURRING_TIMER: Final = "recurring jobs"
 #: Maximum number of jobs that one request pushes. The next request pushes the remaining ones.
@@ -135,10 +135,10 @@ class RecurringJob:
 class RecurringJobs:
     """All records, by id and by queue."""
 
-    __slots__ = ("_core", "by_id", "by_queue")
+    __slots__ = ("_engine", "by_id", "by_queue")
 
-    def __init__(self, core: "Engine") -> None:
-        self._core = core
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
         self.by_id: dict[str, RecurringJob] = {}
         self.by_queue: dict[str, dict[str, RecurringJob]] = {}
 
@@ -149,13 +149,13 @@ class RecurringJobs:
         self.by_id.clear()
         self.by_queue.clear()
         for key, value in settings.items():
-            if key.startswith(SETTING):
+            if key.startswith(RECURRING_PREFIX):
                 self._enter(read_recurring(value))
         self._set_timer()
 
     def put(self, record: RecurringJob) -> None:
         """Add or replace a record."""
-        caller = self._core.caller
+        caller = self._engine.caller
         if caller.own_clock and not record.timed:
             record.clock_offset = caller.clock_offset
         self._remove(record.jid)
@@ -167,7 +167,7 @@ class RecurringJobs:
         """Delete a record, and return whether it existed."""
         found = self._remove(jid)
         if found:
-            self._core.set_setting(SETTING + jid, None)
+            self._engine.set_setting(RECURRING_PREFIX + jid, None)
         return found
 
     def _enter(self, record: RecurringJob) -> None:
@@ -185,15 +185,17 @@ class RecurringJobs:
         return found
 
     def _store(self, record: RecurringJob) -> None:
-        self._core.set_setting(SETTING + record.jid, msgspec.msgpack.encode(record.fields()))
+        self._engine.set_setting(
+            RECURRING_PREFIX + record.jid, msgspec.msgpack.encode(record.fields())
+        )
 
     # Pushing
 
     def request(self, queue: str, now: int) -> None:
         """Push a due job when a client of a protocol without client clocks requests a job."""
-        known = self._core.queues.get(queue)
+        known = self._engine.queues.get(queue)
         is_paused = known is not None and known.paused
-        if queue in self.by_queue and not is_paused and not self._core.caller.own_clock:
+        if queue in self.by_queue and not is_paused and not self._engine.caller.own_clock:
             self.spawn(queue, now, 1)
 
     def wait(self, queues: tuple[str, ...]) -> None:
@@ -203,9 +205,9 @@ class RecurringJobs:
 
     def spawn(self, queue: str, now: int, limit: Number) -> None:
         """Push the due jobs of a queue's records, at most `limit` of them."""
-        core = self._core
+        engine = self._engine
         records = self.by_queue.get(queue)
-        if not records or limit <= 0 or core.unavailable or core.pushes_refused:
+        if not records or limit <= 0 or engine.unavailable or engine.pushes_refused:
             return
         limit = min(limit, MAX_SPAWNED)
         due = [each for each in records.values() if each.next <= self._time(each, now)]
@@ -213,10 +215,10 @@ class RecurringJobs:
             limit -= self._spawn(record, self._time(record, now), limit)
 
     def _time(self, record: RecurringJob, now: int) -> int:
-        """The time of the current command by the clock of a record. The server's timer is the clock
-        of a timed record: a client whose clock is ahead must not push its jobs early.
+        """The time of the current command by the clock of a record. A timed record follows
+        the server's clock, so that a client whose clock is ahead does not push its jobs early.
         """
-        caller = self._core.caller
+        caller = self._engine.caller
         if record.timed:
             return caller.server_time(now) + record.clock_offset
         return caller.time(now, record.clock_offset)
@@ -242,9 +244,9 @@ class RecurringJobs:
 
     def _push(self, record: RecurringJob, due: int, now: int) -> None:
         """Push one job, as of the time at which it was due."""
-        core = self._core
+        engine = self._engine
         record.count += 1
-        while f"{record.jid}-{record.count}" in core.by_jid:
+        while f"{record.jid}-{record.count}" in engine.by_jid:
             record.count += 1  # an earlier record of the same id left this job
         shown_queue = record.queue.removeprefix(record.prefix)
         details = JobDetails(
@@ -261,7 +263,7 @@ class RecurringJobs:
             f"{record.jid}-{record.count}",
             record.klass,
             record.data,
-            record.origin or min(core.rules.own_clock),
+            record.origin or min(engine.rules.own_clock),
             record.queue,
             record.retries,
             LEASE_DURATION,
@@ -270,14 +272,14 @@ class RecurringJobs:
             tags=[str(tag) for tag in record.tags],
             details=details,
         )
-        core.push(push, due if core.caller.own_clock else due - record.clock_offset)
+        engine.push(push, due if engine.caller.own_clock else due - record.clock_offset)
 
     # Time
 
     def clock_set(self) -> None:
         """Examine the records after a restart, or after the clock was set."""
         if any(each.timed for each in self.by_id.values()):
-            self._core.timers.set(RECURRING_TIMER, 0)
+            self._engine.timers.set(RECURRING_TIMER, 0)
 
     def _continue_after_set_back(self, now: int) -> None:
         """A record that pushed a job in what is now the future continues one interval from now."""
@@ -290,12 +292,12 @@ class RecurringJobs:
 
     def tick(self, now: int) -> None:
         """Push the due jobs of timed records, and of queues that clients wait for."""
-        if self._core.pushes_refused:
-            self._core.timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
+        if self._engine.pushes_refused:
+            self._engine.timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
             return
         self._continue_after_set_back(now)
         for name in list(self.by_queue):
-            queue = self._core.queues.get(name)
+            queue = self._engine.queues.get(name)
             waiting = 0 if queue is None else len(queue.waiters)
             if any(each.timed for each in self.by_queue[name].values()):
                 waiting = MAX_SPAWNED
@@ -303,7 +305,7 @@ class RecurringJobs:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        queues = self._core.queues
+        queues = self._engine.queues
         times = [
             each.next - each.clock_offset
             for name, records in self.by_queue.items()
@@ -311,7 +313,7 @@ class RecurringJobs:
             if each.timed or (name in queues and queues[name].waiters)
         ]
         if times:
-            self._core.timers.set(RECURRING_TIMER, max(0, min(times)))
+            self._engine.timers.set(RECURRING_TIMER, max(0, min(times)))
 
 
 def read_recurring(setting: bytes) -> RecurringJob:

@@ -85,7 +85,7 @@ class Retention(Component):
         return self.done_kept if job.origin in self._kept else self.done
 
     @property
-    def is_over(self) -> bool:
+    def has_surplus(self) -> bool:
         """Whether the dead set has more jobs than its maximum."""
         return len(self.dead) > self.dead_max
 
@@ -103,6 +103,9 @@ class Retention(Component):
     def remove(self, job: Job) -> None:
         if job.state in {DONE, DEAD}:
             del self.index_of(job)[job.seq]
+
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
 
     def clear(self) -> None:
         self.done.clear()

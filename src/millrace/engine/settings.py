@@ -3,11 +3,11 @@
 from typing import Final
 
 from .annotations import TRACKED
-from .cascades import SETTING as CASCADE_SETTING
-from .limits import SETTING as LIMIT_SETTING
-from .recurring import SETTING as RECURRING_SETTING
+from .cascades import CASCADE_PREFIX
+from .limits import LIMIT_PREFIX
+from .recurring import RECURRING_PREFIX
 from .retention import RETENTION_SETTING
-from .transactions import SETTING as TRANSACTION_SETTING
+from .transactions import TRANSACTION_PREFIX
 
 #: Settings of bulk loads have this prefix; see bulk_loads.py.
 LOADS: Final = "loads/"
@@ -22,11 +22,11 @@ FLUSHED_SETTINGS: Final = (
     LOADS,
     DAYS,
     TRACKED,
-    LIMIT_SETTING,
-    RECURRING_SETTING,
+    LIMIT_PREFIX,
+    RECURRING_PREFIX,
     IDEMPOTENCY,
     IMPORTS,
     RETENTION_SETTING,
-    CASCADE_SETTING,
-    TRANSACTION_SETTING,
+    CASCADE_PREFIX,
+    TRANSACTION_PREFIX,
 )

@@ -8,7 +8,16 @@ from .states import BLOCKED, LEASED, SCHEDULED, STATE_NAMES
 
 
 class StateIndex(Component):
-    __slots__ = ("_jobs", "_version", "blocked", "leased", "retrying", "scheduled", "staged")
+    __slots__ = (
+        "_jobs",
+        "_version",
+        "blocked",
+        "leased",
+        "retries",
+        "retrying",
+        "scheduled",
+        "staged",
+    )
 
     def __init__(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
@@ -19,6 +28,8 @@ class StateIndex(Component):
         self.staged: dict[str, dict[int, Job]] = {}
         #: The number of scheduled jobs that failed before.
         self.retrying = 0
+        #: The same number for each queue that has any.
+        self.retries: dict[str, int] = {}
         #: Counts the changes of scheduled jobs.
         self._version = 0
 
@@ -36,7 +47,8 @@ class StateIndex(Component):
         index[job.seq] = job
         if job.state == SCHEDULED:
             self._version += 1
-            self.retrying += job.failures > 0
+            if job.failures:
+                self.count_retry(job.queue, 1)
         elif job.state == BLOCKED and load_of(job):
             self.staged.setdefault(load_of(job), {})[job.seq] = job
 
@@ -47,9 +59,19 @@ class StateIndex(Component):
         del index[job.seq]
         if job.state == SCHEDULED:
             self._version += 1
-            self.retrying -= job.failures > 0
+            if job.failures:
+                self.count_retry(job.queue, -1)
         elif job.state == BLOCKED and load_of(job):
             self.unstage(job)
+
+    def count_retry(self, queue: str, by: int) -> None:
+        """Add to the number of scheduled jobs of a queue that failed before."""
+        self.retrying += by
+        number = self.retries.get(queue, 0) + by
+        if number:
+            self.retries[queue] = number
+        else:
+            del self.retries[queue]
 
     def unstage(self, job: Job) -> None:
         """Remove a job from its bulk load."""
@@ -58,31 +80,37 @@ class StateIndex(Component):
         if not staged:
             del self.staged[load_of(job)]
 
+    def use_jobs(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
+
     def clear(self) -> None:
         self.scheduled.clear()
         self.blocked.clear()
         self.leased.clear()
         self.staged.clear()
         self.retrying = 0
+        self.retries.clear()
 
     def problems(self) -> Problems:
-        version, retrying = self._version, 0
+        version, retrying = self._version, dict.fromkeys(self.retries, 0)
         for state in (SCHEDULED, BLOCKED, LEASED):
             index = self._index(state)
             assert index is not None
-            yield from index_problems(self._jobs, index, state)
+            yield from self._index_problems(index, state)
         for seq in list(self._jobs):
             yield None
             job = self._jobs.get(seq)
             if job is None:
                 continue
-            retrying += job.state == SCHEDULED and job.failures > 0
+            if job.state == SCHEDULED and job.failures:
+                retrying[job.queue] = retrying.get(job.queue, 0) + 1
             index = self._index(job.state)
             if index is not None and seq not in index:
                 detail = f"the job is {STATE_NAMES[job.state]} but not listed"
                 yield IndexProblem("state", detail, job=job)
-        if version == self._version and self.retrying != retrying:
-            detail = f"{self.retrying} jobs are counted as retried, but {retrying} are"
+        total = sum(retrying.values())
+        if version == self._version and (self.retrying, self.retries) != (total, retrying):
+            detail = f"{self.retrying} jobs are counted as retried, but {total} are"
             yield IndexProblem("count", detail)
         yield from self._load_problems()
 
@@ -104,22 +132,21 @@ class StateIndex(Component):
                 detail = f"the job is not listed with its load {load_of(job)}"
                 yield IndexProblem("load", detail, job=job)
 
+    def _index_problems(self, index: dict[int, Job], state: int) -> Problems:
+        """The jobs of an index that do not belong there."""
+        for seq in list(index):
+            yield None
+            job = index.get(seq)
+            if job is None:
+                continue
+            if self._jobs.get(seq) is not job:
+                detail = f"a job that does not exist is listed as {STATE_NAMES[state]}"
+                yield IndexProblem("state", detail, job=job)
+            elif job.state != state:
+                detail = f"the job is {STATE_NAMES[job.state]} but listed as {STATE_NAMES[state]}"
+                yield IndexProblem("state", detail, job=job)
+
 
 def load_of(job: Job) -> str:
     """The bulk load whose release a job waits for."""
     return "" if job.extra is None else job.extra.load
-
-
-def index_problems(jobs: dict[int, Job], index: dict[int, Job], state: int) -> Problems:
-    """The jobs of an index that do not belong there."""
-    for seq in list(index):
-        yield None
-        job = index.get(seq)
-        if job is None:
-            continue
-        if jobs.get(seq) is not job:
-            detail = f"a job that does not exist is listed as {STATE_NAMES[state]}"
-            yield IndexProblem("state", detail, job=job)
-        elif job.state != state:
-            detail = f"the job is {STATE_NAMES[job.state]} but listed as {STATE_NAMES[state]}"
-            yield IndexProblem("state", detail, job=job)

@@ -11,8 +11,8 @@ to several states, because the retry policy decides the state after a failure (s
 TRANSITIONS lists all transitions. `Transitions.apply` checks this list and is the only code that
 assigns `job.state`.
 
-Timers cause `due`, `expired`, `purged` and `evicted`. A job is `evicted` if its time to live ends
-before the job does. Commands cause all other transitions. `renewed` changes no state; the table
+Timers usually cause `due`, `expired`, `purged` and `evicted`; commands cause most others. A job is
+`evicted` if its time to live ends before the job does. `renewed` changes no state; the table
 lists it because the journal records it. If the protocol of the worker permits it, a job that is not
 leased can be completed or failed, because its lease may have expired during the work. A job is
 `doomed` if it waited for another job that failed permanently. A `moved` job starts again in another

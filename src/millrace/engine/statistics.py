@@ -15,7 +15,7 @@ DAY: Final = 86_400_000_000
 KEPT_DAYS: Final = 30
 #: Days with totals over all queues.
 HISTORY_DAYS: Final = 180
-#: 60 seconds, 59 minutes, 23 hours, 6 days.
+#: The slots of a histogram: 60 seconds, 59 minutes, 23 hours, 6 days.
 SLOTS: Final = 148
 
 
@@ -163,17 +163,17 @@ class Statistics:
         self.dirty.difference_update(gone)
         self.dropped.update(gone)
 
-    def update(self, changes: ChangeSet, lately: RecentDurations) -> None:
+    def update(self, changes: ChangeSet, recent: RecentDurations) -> None:
         """Add the events of a change set that the statistics do not include yet."""
         events, folded = changes.events, changes.folded
         if folded < len(events):
-            self.fold(events[folded:] if folded else events, lately)
+            self.fold(events[folded:] if folded else events, recent)
             changes.folded = len(events)
 
-    def fold(self, events: Iterable[Any], lately: RecentDurations | None = None) -> None:
-        """Add events of the engine or the store, and the durations of new events."""
-        if lately is None:
-            lately = RecentDurations()
+    def fold(self, events: Iterable[Any], recent: RecentDurations | None = None) -> None:
+        """Add events of the engine or the store. `recent`, if given, gets their durations too."""
+        if recent is None:
+            recent = RecentDurations()
         name, start, end = "", 0, 0  # events of one queue and day are mostly adjacent
         day, total = QueueDay("", -1), DayTotal()
         waits: list[int] = []
@@ -181,12 +181,12 @@ class Statistics:
         for event in events:
             kind = event[1]
             if kind == "pushed":
-                lately.pushed += 1
+                recent.pushed += 1
                 continue
             if kind not in _COUNTED:
                 continue
             if event[4] != name or not start <= event[0] < end:
-                _add_durations(day, total, waits, runs, lately)
+                _add_durations(day, total, waits, runs, recent)
                 day = self._of(event)
                 total = self._total(day.day)
                 name, start, end = day.queue, day.day * DAY, (day.day + 1) * DAY
@@ -195,19 +195,19 @@ class Statistics:
             elif kind in _ENDED:
                 runs.append(event[15])
             elif kind == "flushed":
-                _add_durations(day, total, waits, runs, lately)
+                _add_durations(day, total, waits, runs, recent)
                 self._clear()
-                lately.clear()
+                recent.clear()
                 name, end = "", 0
             else:
                 if kind != "doomed" and event[10] != LEASED:
                     day.failures += 1
                     total.failures += 1
                     total.processed += 1
-                    lately.failed += 1
+                    recent.failed += 1
                 day.retries += kind == "expired"
                 day.failed += event[10] == DEAD
-        _add_durations(day, total, waits, runs, lately)
+        _add_durations(day, total, waits, runs, recent)
 
     def _clear(self) -> None:
         self.days.clear()
@@ -259,15 +259,15 @@ class Statistics:
 
 
 def _add_durations(
-    day: QueueDay, total: DayTotal, waits: list[int], runs: list[int], lately: RecentDurations
+    day: QueueDay, total: DayTotal, waits: list[int], runs: list[int], recent: RecentDurations
 ) -> None:
     """Add the durations of adjacent events of one queue and day, and empty both lists."""
     if waits:
         day.wait.add_all(waits)
-        lately.add_waits(day.queue, waits)
+        recent.add_waits(day.queue, waits)
         waits.clear()
     if runs:
         day.run.add_all(runs)
-        lately.add_runs(day.queue, runs)
+        recent.add_runs(day.queue, runs)
         total.processed += len(runs)
         runs.clear()

@@ -104,6 +104,12 @@ class JobTable(Component):
         if not duplicates:
             del self._duplicates[job.jid]
 
+    def replace(self) -> tuple[dict[int, Job], dict[str, Job]]:
+        """Remove all jobs, in constant time: use empty dictionaries. Returns the old ones."""
+        old = self.jobs, self.by_jid
+        self.jobs, self.by_jid, self._duplicates = {}, {}, {}
+        return old
+
     def clear(self) -> None:
         self.jobs.clear()
         self.by_jid.clear()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .component import IndexProblem, Problems
 
-#: While the store fails, due timers are set again after this time.
+#: While the store fails, due timers are postponed by this time.
 UNAVAILABLE_RETRY: Final = 1_000_000
 
 TimerEntry = tuple[int, int, Hashable]
@@ -38,7 +38,7 @@ class TimerHeap:
         self._live.pop(key, None)
 
     def move(self, chosen: Callable[[Hashable], bool], by: int) -> None:
-        """Delay the timers of the keys for which `chosen` returns true."""
+        """Shift the timers of the keys for which `chosen` returns true. `by` can be negative."""
         for key, (when, _, _) in list(self._live.items()):
             if chosen(key):
                 self.set(key, when + by)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TRANSACTION_BATCH_SIZE: Final = 90
 #: Settings of sealed transactions: this prefix and the name of the transaction. Loads with such
 #: names have the staged jobs.
-SETTING: Final = "transactions/"
+TRANSACTION_PREFIX: Final = "transactions/"
 TRANSACTION_TIMER: Final = "transactions"
 
 
@@ -53,7 +53,9 @@ class Transactions:
     def load(self, settings: dict[str, bytes]) -> None:
         """Read the sealed transactions from the settings, at the start or after a revert."""
         self._sealed = {
-            key: _decode(value) for key, value in settings.items() if key.startswith(SETTING)
+            key: _decode(value)
+            for key, value in settings.items()
+            if key.startswith(TRANSACTION_PREFIX)
         }
         self._completing = {seq for each in self._sealed.values() for seq in each.completed}
         self._continue(0)
@@ -61,7 +63,7 @@ class Transactions:
     def begin(self, now: int) -> str:
         """Open a transaction, and return its name."""
         self._numbers += 1
-        name = f"{SETTING}{self._engine.next_seq}-{self._numbers}"
+        name = f"{TRANSACTION_PREFIX}{self._engine.next_seq}-{self._numbers}"
         self._open.add(name)
         return name
 
@@ -140,8 +142,8 @@ class Transactions:
         return len(seqs)
 
     def _abandoned(self) -> str:
-        """A load of a transaction that no client stages and that was not sealed, or empty."""
-        staged = (name for name in self._engine.staged if name.startswith(SETTING))
+        """The load of a transaction that is neither open nor sealed; empty if there is none."""
+        staged = (name for name in self._engine.staged if name.startswith(TRANSACTION_PREFIX))
         return next((n for n in staged if n not in self._open and n not in self._sealed), "")
 
     def _continue(self, now: int) -> None:

@@ -8,9 +8,9 @@ from .job import (
     NO_PROTOCOL,
     Job,
     add_time,
+    ensure_lifetime,
     first_wait,
     is_first_lease,
-    lifetime_of,
 )
 from .leases import leave_front
 from .queues import Queue
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _ARRIVAL_CAUSES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
 #: Causes that also put it behind jobs that became ready in the same microsecond.
 _BEHIND_CAUSES: Final = frozenset({"moved", "unblocked"})
-#: The same for jobs whose clients have their own clocks.
+#: The arrival causes for jobs whose clients have their own clocks.
 _OWN_CLOCK_ARRIVALS: Final = _ARRIVAL_CAUSES | {"failed"}
 
 
 class Transitions:
-    """The table of transitions, carried out on the components of an engine."""
+    """Carries out the transitions of the table on the components of an engine."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
@@ -40,7 +40,7 @@ class Transitions:
         self._dependencies, self._deadlines = engine.dependencies, engine.deadlines
         self._leases, self._bound = engine.leases, engine.rules.bound
         self._restoration, self._positions = engine.restoration, engine.positions
-        self._by_state = engine.of_states
+        self._by_state = engine.state_components
 
     def apply(
         self,
@@ -77,17 +77,18 @@ class Transitions:
                 self._limits.leave(job)
                 limited = True
             self._timers.cancel(seq)
-            if to == GONE and job.lifetime is None and is_first_lease(job):
+            if to == GONE and is_first_lease(job):
                 wait = first_wait(job)
             else:
-                lifetime = lifetime_of(job)
+                lifetime = ensure_lifetime(job)
                 lifetime.run += run
                 wait = lifetime.lease_wait
-        elif cause == "leased":
-            queue.counts[READY] -= 1  # the caller has popped it
         elif before != NEW:
-            self.leave(job)
-            limited = self._limits.in_use
+            if cause == "leased":
+                queue.counts[READY] -= 1  # the caller has popped it
+            else:
+                self.leave(job)
+                limited = self._limits.in_use
 
         job.state = to
         if to == READY:
@@ -216,7 +217,7 @@ class Transitions:
         if job.extra is None and not job.expires_at:
             engine.table.remove(job)  # the other components do not have it
         else:
-            for component in engine.of_records:
+            for component in engine.record_components:
                 component.remove(job)
         if self._restoration.ready_since:
             self._restoration.ready_since.discard(job.seq)

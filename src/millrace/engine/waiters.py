@@ -114,7 +114,7 @@ class WaiterSet:
         for name in waiter.queues:
             queue = self._queues.by_name.get(name)
             if queue is None:
-                queue = self._queues.by_name[name] = Queue(name)  # a push makes it known
+                queue = self._queues.by_name[name] = Queue(name)  # a push registers it
                 waiter.new_queues += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.engine.limits import OF_QUEUE
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.protocols.qless.names import decode_name
 from millrace.protocols.qless.state import database_prefix
 from millrace.protocols.qless.work import LEASE_DURATION
@@ -266,8 +266,8 @@ class QlessSource:
         return self._prefix + decode_name(name)
 
     def _limit_key(self, name: str) -> str:
-        if name.startswith(OF_QUEUE):
-            return OF_QUEUE + self._prefix + name.removeprefix(OF_QUEUE)
+        if name.startswith(QUEUE_KEY_PREFIX):
+            return QUEUE_KEY_PREFIX + self._prefix + name.removeprefix(QUEUE_KEY_PREFIX)
         return self._prefix + name
 
 

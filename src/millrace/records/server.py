@@ -228,6 +228,8 @@ class Metrics(Record):
     dropped_events: int
     memory_bytes: int
     halted: bool
+    #: Whether new jobs are refused, for example because the disk or the memory is full.
+    pushes_refused: bool = False
     #: Time since when the oldest job of a queue is ready, by queue as above.
     oldest: dict[str, int] = {}
     disk_free: int = 0

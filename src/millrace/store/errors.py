@@ -26,4 +26,4 @@ class DataFolderRemoved(StoreError):
 
 
 class ChecksumError(ValueError):
-    """Two values that must be equal differ: a row and its sum, a table and the tally."""
+    """Stored data does not match its checksum, or a part of it is missing."""

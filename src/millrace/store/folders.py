@@ -1,6 +1,6 @@
 """The stores of data folders: opens, reads, checks and copies the store of a folder.
 
-Every data folder has a SQLite database today. A second kind of store is selected here.
+Every data folder has a SQLite database today. A second kind of store would be selected here.
 """
 
 import os

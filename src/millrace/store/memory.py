@@ -85,7 +85,7 @@ class MemoryStore:
             state.statistics.merged.clear()
 
     def commit(self) -> None:
-        assert self._prepared is not None, "nothing was begun"
+        assert self._prepared is not None, "no change set was prepared"
         change_set, blob, self._numbers, events = self._prepared
         self._prepared = None
         if change_set.cleared:

@@ -25,7 +25,7 @@ from .errors import ChecksumError
 
 #: Checksums and their initial values have 32 bits.
 WORD: Final = 0xFFFF_FFFF
-#: The fields of an object; of an older format if it is shorter than the row of today.
+#: The fields of an object. A row with fewer fields than today has an older format.
 Row = tuple[Any, ...]
 
 #: Position of the payload in the row of a job, or of its size if it lives in the store.
@@ -232,8 +232,8 @@ def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
 
 
 def job_of(row: list[Any]) -> Job:
-    """The job of a row, which is used up. Jobs share equal short values, and a job its equal times,
-    as they do after a push: a start needs no more memory than the work before it.
+    """The job of a row, which must not be used again. Jobs share equal short values, and a job uses
+    one object for equal times, as after a push. So jobs take no more memory after a restart.
     """
     if len(row) != JOB_ROW_LENGTH:
         _complete(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
@@ -247,7 +247,7 @@ def job_of(row: list[Any]) -> Job:
         _shared.clear()
     payload: Any = row[PAYLOAD_AT]
     stored_size = 0
-    if isinstance(payload, int):  # only complete rows have it
+    if isinstance(payload, int):  # the size of a payload that lives in the store
         stored_size, payload = payload, b""
     failure, extra, lifetime = row[FAILURE_AT], row[EXTRA_AT], row[27]
     # Single arguments instead of `*row`: the compiled code then calls the constructor directly.
@@ -292,19 +292,19 @@ def decode_jobs(
     rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: dict[int, Job]
 ) -> int:
     """Add the jobs of rows (seq, checksum, record) to `jobs`. Return the total of the checksums.
-    This loop determines the time of a start.
+    The time of a start depends on this loop.
     """
     total = 0
     for seq, checksum, record in rows:
         if crc32(record, seq & WORD ^ checksum_start) != checksum:
-            raise ChecksumError(f"job {seq} is not as it was written")
+            raise ChecksumError(f"job {seq} does not match its checksum")
         total += checksum
         jobs[seq] = job_of(decode_any(record))
     return total
 
 
 def apply_state(job: Job, row: list[Any]) -> None:
-    """Assign the changing fields of a row, which is used up."""
+    """Assign the changing fields of a row, which must not be used again."""
     if len(row) != STATE_ROW_LENGTH:
         _complete(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
     queue, failure, extra, lifetime = row[1], row[13], row[14], row[17]
@@ -340,7 +340,7 @@ def decode_day(record: bytes) -> QueueDay:
 def encode_changes(
     change_set: ChangeSet, max_inline: int, payloads: dict[int, bytes] | None
 ) -> bytes:
-    """New jobs, the changing fields of changed jobs, and the numbers of deleted jobs.
+    """New jobs, the changing fields of changed jobs, and the seqs of removed jobs.
 
     Payloads above `max_inline` bytes are added to `payloads`; the rows of their jobs contain only
     the size. Without `payloads`, all rows contain their payload.
@@ -389,7 +389,7 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
 
 def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
     """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change of an unknown
-    job is skipped: the job was deleted before it was folded, and a later change set deletes it.
+    job is skipped: the job was removed before the store wrote its row, as a later change set shows.
     """
     new, changed, gone = decode_any(blob)
     for row in new:

@@ -20,7 +20,7 @@ from millrace.engine.payloads import PayloadReader
 from millrace.engine.restoration import in_order
 from millrace.engine.statistics import Statistics
 
-#: Called with the number of records that were read, and their total.
+#: Called with the number of records or pages that were read, and their total.
 Progress = Callable[[int, int], None]
 
 
@@ -38,8 +38,8 @@ class StoreSnapshot(msgspec.Struct):
     statistics: Statistics = msgspec.field(default_factory=Statistics)
 
     def fill(self, engine: Engine) -> None:
-        """Fill a new engine. It takes the jobs: two tables of them would need more memory than the
-        engine.
+        """Fill a new engine with this data. The engine takes over the jobs, and this object drops
+        its own table of them to save memory.
         """
         jobs = in_order(self.jobs.values())
         if self.jobs is not engine.jobs:
@@ -49,7 +49,7 @@ class StoreSnapshot(msgspec.Struct):
         self.fill_counters(engine)
 
     def fill_counters(self, engine: Engine) -> None:
-        """Set the counters, the statistics and the notes of an engine."""
+        """Set the counters, the statistics and the settings of an engine."""
         engine.totals.processed = self.processed
         engine.totals.failures = self.failures
         engine.statistics = self.statistics

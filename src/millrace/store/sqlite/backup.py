@@ -18,7 +18,7 @@ from millrace.durable_files import sync
 from millrace.store.errors import DataFolderInUse, StoreError, StoreFailing
 from millrace.store.store import CheckReport, Progress
 
-from .check import held, look, reader, traceless
+from .check import examine_folder, held, reader, removing_log_index
 from .commit_marker import CommitMarker, read_commit_marker
 from .error_translation import readable, translated
 from .folder import DATABASE, LOCK, lock, make_private
@@ -35,26 +35,26 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Che
     """Copy the data folder `source` to `target`, and return the findings about the copy."""
     with translated(source):
         if not (source / DATABASE).exists():
-            raise StoreError(f"there is no data folder {source} with anything in it")
+            raise StoreError(f"there is no data folder with a database at {source}")
     with translated(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise StoreError(
-                f"{target} is there already: give the name of a new folder, or an empty one"
+                f"{target} already exists: give the name of a new folder, or of an empty one"
             )
         target = target.resolve()  # the rename needs a folder, not `.` or a symbolic link
     with _aside(target) as aside:
         found = CheckReport(str(source))
-        with translated(source), held(source, found), traceless(source, found):
+        with translated(source), held(source, found), removing_log_index(source, found):
             turn = _copy(source, aside, progress, served=bool(found.server))
         make_private(aside)
         sync(aside / DATABASE)
         findings = CheckReport(str(aside))
-        look(aside, findings)
+        examine_folder(aside, findings)
         if findings.problems or findings.turn != turn or read_commit_marker(aside) != turn:
             told = "; ".join(findings.problems) or "it is not complete"
             raise StoreError(
-                f"the copy of {source} is damaged, and was removed (`millrace check` tells whether "
-                f"the folder itself is): {told}"
+                f"the copy of {source} was damaged and has been removed ({told}). To check the "
+                "folder itself, run `millrace check`"
             )
         findings.folder = str(target)
         (aside / LOCK).unlink()
@@ -66,12 +66,12 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Che
 
 @contextlib.contextmanager
 def _aside(target: Path) -> Iterator[Path]:
-    """Create a folder next to the target. Delete it on exit unless it was renamed."""
+    """Create a folder next to the target, which the caller renames. Delete it after an error."""
     aside = target.with_name(f".{target.name}.partial")
     try:
         taken = lock(aside)
     except DataFolderInUse:
-        raise StoreError(f"another backup to {target} is being made") from None
+        raise StoreError(f"another backup to {target} is running") from None
     except StoreError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"cannot make {aside}: {reason}") from error
@@ -80,10 +80,12 @@ def _aside(target: Path) -> Iterator[Path]:
             if left.name != LOCK:
                 left.unlink()
         yield aside
-    except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror}") from error
-    finally:
+    except BaseException as error:
         shutil.rmtree(aside, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise StoreError(f"cannot write {target}: {error.strerror}") from error
+        raise
+    finally:
         os.close(taken)
 
 

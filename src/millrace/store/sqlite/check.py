@@ -24,7 +24,7 @@ from millrace.store.store import CheckReport, OutboxRange, Progress, StoreSnapsh
 
 from .chunked_jobs import ChunkedJobs, RecentChanges
 from .commit_marker import NAME, read_commit_marker
-from .connection import check_header, check_turn, has_database, was_in_the_making
+from .connection import check_header, check_turn, has_database, was_creation_interrupted
 from .error_translation import readable, translated
 from .folder import DATABASE, LOCK, owner
 from .outbox_reader import SqliteOutboxReader
@@ -51,14 +51,14 @@ def check_folder(folder: Path, progress: Progress | None = None) -> CheckReport:
     with translated(folder):
         if not folder.is_dir():
             raise StoreError(f"there is no data folder {folder}")
-        with held(folder, findings), traceless(folder, findings):
-            look(folder, findings, progress)
+        with held(folder, findings), removing_log_index(folder, findings):
+            examine_folder(folder, findings, progress)
     return findings
 
 
 def outbox_range(folder: Path) -> OutboxRange:
     findings = CheckReport(str(folder))
-    with held(folder, findings), traceless(folder, findings):
+    with held(folder, findings), removing_log_index(folder, findings):
         return SqliteOutboxReader(folder).range()
 
 
@@ -68,7 +68,7 @@ def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapsh
         translated(path),
         readable(path),
         held(folder, findings),
-        traceless(folder, findings),
+        removing_log_index(folder, findings),
         reader(folder, served=bool(findings.server)) as db,
     ):
         version = check_schema(db, path)
@@ -82,7 +82,7 @@ def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapsh
     return content.snapshot
 
 
-def look(folder: Path, findings: CheckReport, progress: Progress | None = None) -> None:
+def examine_folder(folder: Path, findings: CheckReport, progress: Progress | None = None) -> None:
     """Examine a folder, also while a server uses it."""
     path = folder / DATABASE
     findings.bytes = sum(file.stat().st_size for file in folder.glob(DATABASE + "*"))
@@ -90,9 +90,12 @@ def look(folder: Path, findings: CheckReport, progress: Progress | None = None) 
         with translated(path), readable(path):
             marked = read_commit_marker(folder)
             if not has_database(path, folder / NAME, marked):
-                raise StoreError(f"there is nothing in the data folder {folder}")
-            if was_in_the_making(path):
-                raise StoreError(f"{path} was not yet made when its server died: start one again")
+                raise StoreError(f"the data folder {folder} has no database")
+            if was_creation_interrupted(path):
+                raise StoreError(
+                    f"{path} is incomplete, because its server ended during the creation. Start "
+                    "a server on the folder again"
+                )
             check_header(path)
             with reader(folder, served=bool(findings.server)) as db:
                 findings.format = check_schema(db, path)
@@ -120,9 +123,9 @@ def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
             if alone or error.sqlite_errorcode & 0xFF not in _NO_INDEX:
                 raise
             raise StoreError(
-                f"cannot read {log}: that takes an index, written beside it "
-                f"({error.sqlite_errorname}). Make room there, allow writing, or copy the folder "
-                "to where both is so"
+                f"cannot read {log}: SQLite needs to write an index next to it "
+                f"({error.sqlite_errorname}). Free disk space, allow writing, or copy the folder "
+                "to a disk with free space"
             ) from error
         yield db
     finally:
@@ -219,7 +222,7 @@ def held(folder: Path, findings: CheckReport) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def traceless(folder: Path, findings: CheckReport) -> Iterator[None]:
+def removing_log_index(folder: Path, findings: CheckReport) -> Iterator[None]:
     """Remove the index that SQLite created to read the log."""
     before = set(folder.iterdir())
     try:

@@ -56,7 +56,7 @@ class RecentChanges:
             self._gone.add(seq)
 
     def applied(self, job: Job) -> Job | None:
-        """The job of a row of the tables after the turns; None if they removed or replaced it."""
+        """A job of the tables with its changes by turns; None if a turn removed or replaced it."""
         if job.seq in self.new or job.seq in self._gone:
             return None
         state = self._states.get(job.seq)
@@ -110,13 +110,13 @@ class ChunkedJobs:
         return None
 
     def _checked(self, chunk: list[Job]) -> list[Job]:
-        """The same jobs, after a comparison of their sizes with the table `payloads`."""
+        """The same jobs, after a comparison of their payload sizes with the table `payloads`."""
         for job in chunk:
             if job.stored_size:
                 self._stored_payloads += 1
                 query = "SELECT length(payload) FROM payloads WHERE seq = ?"
                 if self._db.execute(query, (job.seq,)).fetchone() != (job.stored_size,):
-                    raise ChecksumError(f"the payload of job {job.seq} is not the one of its job")
+                    raise ChecksumError(f"the payload of job {job.seq} has a wrong size")
         return chunk
 
     def _count(self, table: str) -> int:
@@ -125,10 +125,10 @@ class ChunkedJobs:
 
 def _job(seq: int, job_sum: int, record: bytes, state_sum: int | None, state: bytes | None) -> Job:
     if checksums.job_sum(seq, record) != job_sum:
-        raise ChecksumError(f"job {seq} is not as it was written")
+        raise ChecksumError(f"job {seq} does not match its checksum")
     job = records.decode_job(record)
     if state is not None:
         if checksums.state_sum(seq, state) != state_sum:
-            raise ChecksumError(f"the change of job {seq} is not as it was written")
+            raise ChecksumError(f"the change of job {seq} does not match its checksum")
         records.apply_state(job, records.decode_any(state))
     return job

@@ -1,4 +1,4 @@
-"""Opens the database: migrates an older format, and refuses other files without a change."""
+"""Opens the database: migrates an older format, and refuses other files without changing them."""
 
 import sqlite3
 from pathlib import Path
@@ -30,7 +30,7 @@ class DatabaseFiles:
         #: The last turn that the database must contain.
         self.marked = read_commit_marker(folder)
         self.guard: sqlite3.Connection | None = None
-        if was_in_the_making(path):
+        if was_creation_interrupted(path):
             roll_back_creation(path)
         if has_database(path, folder / NAME, self.marked):
             check_header(path)
@@ -86,7 +86,7 @@ class DatabaseFiles:
             self.lock.close()
 
 
-def was_in_the_making(path: Path) -> bool:
+def was_creation_interrupted(path: Path) -> bool:
     """Whether a process ended while it created the database. Later no such journal exists."""
     return path.with_name(path.name + "-journal").exists()
 
@@ -112,8 +112,8 @@ def has_database(path: Path, mark: Path, marked: int) -> bool:
         told.append(log)
     if told:
         raise StoreDamaged(
-            f"{path} is {'empty' if path.exists() else 'missing'}, but there is {told[0]}, which "
-            "is written after it. Put it back, or restore the newest backup. To start with an "
+            f"{path} is {'empty' if path.exists() else 'missing'}, but {told[0]} exists. Put the "
+            "database back, or restore the newest backup. To start with an "
             "empty store, empty the folder."
         )
     return False
@@ -127,9 +127,9 @@ def check_header(path: Path) -> None:
         header = file.read(100)
     ours = header[:16] == _MAGIC and len(header) == 100
     if not ours or header[18:24] not in _MODES or header[56:60] not in {_UTF8, _ZERO}:
-        raise damaged(path, "damaged, or not Millrace's: it does not begin as it must")
+        raise damaged(path, "damaged, or not Millrace's: its header is invalid")
     if header[52:56] != _ZERO:
-        raise damaged(path, "damaged: its header tells of pages that are not there")
+        raise damaged(path, "damaged: its header refers to pages that do not exist")
 
 
 def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
@@ -140,9 +140,9 @@ def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
     if not log.exists():
         blamed = f"Its log {log} is missing, or it is an older copy. "
     else:
-        blamed = wal.blame(path) or f"Its log {log} is cut short, or one of both is an older copy. "
+        blamed = wal.blame(path) or f"Its log {log} is cut short, or either file is an older copy. "
     raise StoreDamaged(
         f"{path} ends with turn {turn}, but turn {marked} was committed. {blamed}"
-        f"What was acknowledged after turn {turn} is not there. {ADVICE} To go on without it, "
+        f"Changes acknowledged after turn {turn} are missing. {ADVICE} To continue without them, "
         f"remove {folder / NAME}."
     )

@@ -20,7 +20,7 @@ from . import wal
 
 _PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 _SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
-#: Errors of values with another type than when they were written, or outside their bounds.
+#: Errors that a damaged record causes: its values have unexpected types or are out of bounds.
 _SENSELESS: Final = (
     msgspec.DecodeError,
     LookupError,

@@ -56,7 +56,7 @@ class SqliteOutbox:
 
     def trim_shipped(self, max_bytes: int) -> None:
         """Delete whole rows of shipped events, up to `max_bytes`. The statistics, which are
-        computed from events, must be written.
+        computed from events, must have been written before.
         """
         summary = self._summary
         left = max_bytes

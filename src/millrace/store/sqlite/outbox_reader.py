@@ -94,7 +94,7 @@ def _ranges(found: Iterable[tuple[Any, ...]], start: int) -> Iterator[EventRange
     expected = -1
     for first, count, version, summed, events in found:
         if checksums.events_sum(first, count, version, events) != summed:
-            raise ChecksumError(f"event {first} is not as it was written")
+            raise ChecksumError(f"event {first} does not match its checksum")
         if first != expected and (expected >= 0 or not first <= start < first + count):
             raise ChecksumError(f"event {max(start, expected)} is missing")
         expected = first + count

@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
+from millrace.engine.seq_set import SeqSet
 from millrace.store.errors import ChecksumError
 
 from . import checksums
 from .checksums import TurnSummary
 from .error_translation import readable, translated
 from .reader import open_read_only
-from .seq_set import SeqSet
 
 #: A payload above this size lives in the table, unless the configuration has another limit.
 MAX_INLINE_PAYLOAD: Final = 4096
@@ -46,8 +46,8 @@ class PayloadTable:
         self._new: dict[int, bytes] = {}
         self._deleted: list[int] = []
         self._cleared = False
-        #: The jobs with a row before the transaction: all of them if it deletes all, or whether
-        #: a changed job had one.
+        #: For `undo`: all jobs with a row before the transaction if it deletes all rows;
+        #: otherwise, for each job that it changes, whether the job had a row.
         self._stored_before: SeqSet | None = None
         self._had_row: dict[int, bool] = {}
         self._deleted_rows = 0
@@ -58,7 +58,7 @@ class PayloadTable:
         self._end()
 
     def add_turn(self, change_set: ChangeSet, payloads: dict[int, bytes]) -> None:
-        """Remember the changes of a change set, of which `payloads` has the large payloads."""
+        """Remember the changes of a change set; `payloads` contains its large payloads."""
         stored = self._stored
         self._end()
         self._new = payloads
@@ -130,7 +130,7 @@ class PayloadTable:
         return True
 
     def undo(self) -> None:
-        """The transaction was rolled back."""
+        """Restore the set of rows after the transaction was rolled back."""
         if self._stored_before is not None:
             self._stored = self._stored_before
         else:
@@ -236,5 +236,5 @@ class SqlitePayloadReader:
 
 def _checked(seq: int, payload: bytes, checksum: int) -> bytes:
     if checksums.payload_sum(seq, payload) != checksum:
-        raise ChecksumError(f"the payload of job {seq} is not as it was written")
+        raise ChecksumError(f"the payload of job {seq} does not match its checksum")
     return payload

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.seq_set import SeqSet
 from millrace.store import records
 from millrace.store.errors import ChecksumError
 from millrace.store.store import Progress, StoreSnapshot
@@ -15,7 +16,6 @@ from millrace.store.store import Progress, StoreSnapshot
 from . import checksums
 from .checksums import JOB, TurnSummary
 from .error_translation import readable, translated
-from .seq_set import SeqSet
 from .small_tables import RowSums
 
 #: A start reports its progress after this number of jobs.
@@ -74,7 +74,7 @@ class DatabaseContent:
         self.read_stats()
 
     def read_numbers(self) -> None:
-        """Read the tally of the last turn, and the queues and notes."""
+        """Read the summary of the last turn, and the queues and settings."""
         last = "SELECT id, sum, tally, changes FROM turns ORDER BY id DESC LIMIT 1"
         for turn, summed, tally, blob in self._db.execute(last):
             _check(f"turn {turn}", summed, checksums.turn_sum(turn, tally, blob))
@@ -138,7 +138,7 @@ class DatabaseContent:
         ):
             job = jobs.get(seq)
             if job is None or job.stored_size != size:
-                raise ChecksumError(f"the payload of job {seq} is not the one of its job")
+                raise ChecksumError(f"the payload of job {seq} has a wrong size or no job")
             self.stored_payloads.add(seq)
             found += checksum
         if found != self.summary.payloads:
@@ -196,7 +196,7 @@ def check_outbox(db: sqlite3.Connection, tally: TurnSummary) -> None:
 
 def _check(what: str, summed: object, expected: int) -> None:
     if summed != expected:
-        raise ChecksumError(f"{what} is not as it was written")
+        raise ChecksumError(f"{what} does not match its checksum")
 
 
 def _job(seq: int, summed: int, record: bytes) -> Job:

@@ -64,7 +64,7 @@ def check_schema(db: sqlite3.Connection, path: Path) -> int:
     expected = version in TABLE_NAMES and found.keys() == TABLE_NAMES[version]
     if not expected or (version == SCHEMA and found != TABLES):
         raise damaged(
-            path, f"damaged, or not Millrace's: it has not the tables of format {version}"
+            path, f"damaged, or not Millrace's: it does not have the tables of format {version}"
         )
     return version
 
@@ -98,7 +98,7 @@ _SUMMED: Final = {
 
 
 def _add_sums(db: sqlite3.Connection) -> None:
-    """Migrate from 2 to 3: add a checksum to each row, and to each turn a tally that replaces
+    """Migrate from 2 to 3: add a checksum to each row, and to each turn a summary that replaces
     `meta`.
     """
     for function in (
@@ -124,8 +124,8 @@ def _add_sums(db: sqlite3.Connection) -> None:
 
 
 def _add_tallies(db: sqlite3.Connection) -> None:
-    """Add a tally to each turn. Readers use only the tally of the last turn; earlier turns get
-    their own counters.
+    """Add a summary to each turn. Readers use only the summary of the last turn; earlier turns
+    get their own counters.
     """
 
     def one(query: str) -> Any:

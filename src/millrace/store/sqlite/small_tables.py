@@ -32,7 +32,7 @@ class SmallTables:
 
     def write_queue(self, name: str, paused: bool | None) -> None:
         if paused is None:
-            self._note_sum("queues", name, 0)
+            self._update_row_sum("queues", name, 0)
             place = self._places.pop(name, None)
             if place is not None:
                 self._db.execute("DELETE FROM queues WHERE place = ?", (place,))
@@ -41,30 +41,30 @@ class SmallTables:
             self._last_place += 1
             self._places[name] = self._last_place
         place = self._places[name]
-        checksum = self._note_sum("queues", name, checksums.queue_sum(place, name, paused))
+        checksum = self._update_row_sum("queues", name, checksums.queue_sum(place, name, paused))
         self._db.execute(
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)", (place, checksum, name, paused)
         )
 
     def write_setting(self, key: str, value: bytes | None) -> None:
         if value is None:
-            self._note_sum("notes", key, 0)
+            self._update_row_sum("notes", key, 0)
             self._db.execute("DELETE FROM notes WHERE key = ?", (key,))
         else:
-            checksum = self._note_sum("notes", key, checksums.note_sum(key, value))
+            checksum = self._update_row_sum("notes", key, checksums.note_sum(key, value))
             row = (key, checksum, value)
             self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", row)
 
     def write_statistics(self, state: StoreState) -> None:
-        """Write the changed days. They then contain all events before the next one."""
+        """Write the changed days. The table then includes all events up to now."""
         statistics = state.statistics
         old = statistics.forget(statistics.since(state.clock))
         for key in (*old, *statistics.dropped):
-            self._note_sum("stats", key, 0)
+            self._update_row_sum("stats", key, 0)
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", key)
         for key in statistics.dirty:
             record = records.encode(statistics.days[key])
-            checksum = self._note_sum("stats", key, checksums.day_sum(*key, record))
+            checksum = self._update_row_sum("stats", key, checksums.day_sum(*key, record))
             self._db.execute(
                 "INSERT OR REPLACE INTO stats VALUES (?, ?, ?, ?)", (*key, checksum, record)
             )
@@ -82,7 +82,7 @@ class SmallTables:
         self._summary.others = sum(self._row_sums["notes"].values())
         self._summary.stats_event = self._summary.next_event
 
-    def _note_sum(self, table: str, key: object, checksum: int) -> int:
+    def _update_row_sum(self, table: str, key: object, checksum: int) -> int:
         """Update the summary for a written row; 0 means that the row is deleted."""
         known = self._row_sums[table]
         self._summary.others += checksum - known.pop(key, 0)

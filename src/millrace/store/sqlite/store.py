@@ -20,7 +20,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -346,14 +346,13 @@ class SqliteStore:
         return self._reserve.restore()
 
     def close(self) -> None:
-        try:
-            self.payload_reader.close()
-            with translated(self._path):
-                self._files.close()
-            self._log_tail.close()
-            self._commit_marker.close()
-        finally:
-            os.close(self._lock)
+        with ExitStack() as closing:  # in reverse order, all of them even after an error
+            closing.callback(os.close, self._lock)
+            closing.callback(self._commit_marker.close)
+            closing.callback(self._log_tail.close)
+            closing.enter_context(translated(self._path))
+            closing.callback(self._files.close)
+            closing.callback(self.payload_reader.close)
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:

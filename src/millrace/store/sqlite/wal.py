@@ -108,7 +108,7 @@ class LogTail:
             self._fd = -1
 
     def _committed_end(self) -> int | None:
-        """The position after the last committed frame; None if the index does not tell it."""
+        """The position after the last committed frame; None if the index does not contain it."""
         if self._fd < 0:
             self._fd = os.open(self._index, os.O_RDONLY | os.O_CLOEXEC)
         headers = os.pread(self._fd, 2 * _INDEX_HEADER_SIZE, 0)

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from millrace.store.sqlite.seq_set import SeqSet
+from millrace.engine.seq_set import SeqSet
 
 
 def test_it_has_what_a_set_has() -> None:
@@ -16,6 +16,7 @@ def test_it_has_what_a_set_has() -> None:
             seqs.discard(seq)
             expected.discard(seq)
     assert len(seqs) == len(expected)
+    assert sorted(seqs) == sorted(expected)
     assert all(seq in seqs for seq in expected)
     assert not any(seq in seqs for seq in range(300) if seq not in expected)
     for seq in expected:

@@ -1,5 +1,6 @@
 """A set of seqs that takes about 2 bytes per seq if they are dense; a Python set takes 64."""
 
+from collections.abc import Iterator
 from typing import Final
 
 _SHIFT: Final = 6
@@ -28,6 +29,12 @@ class SeqSet:
 
     def __contains__(self, seq: int) -> bool:
         return bool(self._groups.get(seq >> _SHIFT, 0) >> (seq & _MASK) & 1)
+
+    def __iter__(self) -> Iterator[int]:
+        for group, bits in self._groups.items():
+            for at in range(_MASK + 1):
+                if bits >> at & 1:
+                    yield (group << _SHIFT) + at
 
     def __len__(self) -> int:
         return sum(bits.bit_count() for bits in self._groups.values())

