@@ -95,7 +95,9 @@ class FewCommands:
         if not jid:
             raise ScriptError('Put(): Arg "jid" missing')
         engine.push(NewJob(jid, "kind", b"{}", FAKTORY, "queue", 3, 60_000_000), now)
-        self.hub.publish(b"ql:log", b'{"jid":"%b","event":"put"}' % jid.encode())
+        self.hub.pubsub.publish(
+            b"ql:log", b'{"jid":"%b","event":"put"}' % jid.encode(), changes=True
+        )
         return jid
 
     def _drop(self, jid: str, now: int) -> Reply:

@@ -483,7 +483,7 @@ def test_readers_are_limited_and_idle_ones_are_dropped(monkeypatch, talk):
     talk.advance(1)
     asks(readers[1], read={"most": 1})
     readers[2].says(b'MILLRACE {"read":{"most":1}}\r\n')
-    readers[2].hears_error("too many read jobs at once: at most 2, try again later")
+    readers[2].hears_error("too many concurrent reads: at most 2, try again later")
     talk.advance(10)
     assert asks(readers[2], read={"most": 1})["jobs"]
     readers[0].says(b"MILLRACE %b\r\n" % compact({"read": {"cursor": first["cursor"]}}))

@@ -22,8 +22,11 @@ from conversation import (
     unit,
 )
 
+from house import House
 from millrace import __version__
+from millrace.engine.states import LEASED
 from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.faktory.settings import FaktoryConfig
 
 SECRET_HI = b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n'
 
@@ -851,3 +854,33 @@ def test_fetch_of_thousands_of_queues(talk):
     names = [f"queue-{number}" for number in range(9000)]
     client = talk.client().pushes(unit(queue=names[-1]))
     assert client.fetches(*names)["queue"] == names[-1]
+
+
+@pytest.mark.parametrize("after", ["restart", "reload"])
+def test_the_jobs_of_a_worker_that_left_before(after):
+    """Before a restart, or while the switch was off."""
+    house = House(faktory={"recover_lost_workers": after == "restart"})
+    house.client("faktory", "pusher").says(
+        b'PUSH {"jid":"aaaaaaaa","jobtype":"t","args":[],"queue":"q"}\r\n'
+    )
+    worker = house.client("faktory")
+    worker.lease("q")
+    if after == "restart":
+        house.crash()
+    else:
+        worker.wire.lose()
+        house.listeners["faktory"].hub.reload(FaktoryConfig(recover_lost_workers=True))
+    house.pass_time(59)
+    assert house.job().state == LEASED
+    house.pass_time(2)
+    assert house.job().failure.group == "WorkerLost"
+
+
+def test_switching_the_recovery_off_stops_pending_ones():
+    with Conversation(recover_lost_workers=True) as talk:
+        worker = talk.client(wid="worker-1").pushes(unit())
+        worker.fetches()
+        worker.hangs_up()
+        talk.acts(lambda world: world.hub.reload(FaktoryConfig(recover_lost_workers=False)))
+        talk.advance(100)
+        assert talk.client().sets()["working"] == 1

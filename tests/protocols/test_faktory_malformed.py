@@ -455,7 +455,7 @@ def test_too_many_queues_are_refused(talk, verb):
     client.says(b"%b %b\r\n" % (verb, names))
     client.hears_error("too many queues: at most 10000, not 10001")
     client.says(b"%b %b\r\n" % (verb, b"\xe2\x80\x83a" * 300_000))
-    client.hears_error("names of queues too long: at most 1048576 bytes")
+    client.hears_error("queue names too long: at most 1048576 bytes")
     assert not talk.engine.queues
 
 

@@ -81,5 +81,5 @@ def test_no_pattern_takes_long():
 
 def test_a_pattern_has_a_maximum_length():
     assert pattern_of(b"x" * MAX_PATTERN) == b"x" * MAX_PATTERN
-    with pytest.raises(ClientError, match="ERR a pattern may have 1000 bytes"):
+    with pytest.raises(ClientError, match="ERR a pattern may have at most 1000 bytes"):
         pattern_of(b"x" * (MAX_PATTERN + 1))

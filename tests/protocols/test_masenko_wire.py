@@ -7,6 +7,8 @@ import pytest
 from conversation import START, compact
 from masenko_conversation import EMPTY, OK, PONG, Masenko, MasenkoClient, MasenkoWorld, error, heard
 
+from millrace.protocols.masenko import replies
+from millrace.protocols.masenko.replies import LARGE_JSON
 from wires import data_of
 
 UNREADABLE = error("cannot unmarshal payload")
@@ -501,6 +503,11 @@ def test_values_beyond_their_length_skip_an_id(fields, problem):
         assert client.pushes() == 2
         assert list(talk.engine.jobs) == [2]
         assert client.queues() == {"default": (1, 0, 0)}
+
+
+def test_names_are_limited_in_the_dialect_of_the_original_only():
+    fields = {"queue": "q" * 256, "name": "n" * 300, "deadqueue": "d" * 1000}
+    assert pushed(compact(fields))[:3] == ("n" * 300, "q" * 256, "d" * 1000)
 
 
 def test_values_of_the_maximum_length():
@@ -1120,3 +1127,10 @@ def test_the_reply_is_valid_json():
         client = talk.connect()
         client.pushes("x" * 100, payload={"k": ["v", 1.5, None, True]})
         assert json.loads(json.dumps(client.fetches()))["payload"] == {"k": ["v", 1.5, None, True]}
+
+
+@pytest.mark.parametrize("text", ["plain", "<a href='x'>&\u2028\u2029", "\u00e2\u2027\u202a"])
+def test_special_characters_of_large_payloads_are_escaped(text):
+    small = f'["{text}"]'.encode()
+    large = f'["{text * LARGE_JSON}"]'.encode()
+    assert replies.safe(large) == b'["%b"]' % (replies.safe(small)[2:-2] * LARGE_JSON)

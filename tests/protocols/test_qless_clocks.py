@@ -136,6 +136,15 @@ def test_a_pop_chooses_from_all_jobs_that_a_client_found_due(
     assert [job["jid"] for job in popped] == ["b"]
 
 
+def test_a_pop_finds_a_job_found_due_behind_jobs_with_earlier_due_times(clocks: Clocks) -> None:
+    clocks.put("found", "priority", 5, delay=60)
+    clocks.peek(HOUR)
+    clocks.put("a", delay=30)
+    clocks.put("b", delay=40)
+    popped = json.loads(clocks.call(HOUR, "pop", "q", "w", 1))
+    assert [job["jid"] for job in popped] == ["found"]
+
+
 def test_a_new_priority_moves_a_job_that_is_found_due_ahead_of_its_equals(clocks: Clocks) -> None:
     clocks.put("a")
     clocks.put("b", delay=60)
@@ -233,6 +242,21 @@ def test_a_lease_of_a_slow_client_counts_until_it_ends_by_its_clock(clocks: Cloc
     clocks.passes(61)
     assert clocks.engine.lease(["q"], "w", FAKTORY, clocks.now) is not None
     assert clocks.state("a") == LEASED
+
+
+def test_leases_by_different_clocks_count_until_each_has_ended(clocks: Clocks) -> None:
+    clocks.call(0, "config.set", "q-max-concurrency", 2)
+    clocks.call(0, "config.set", "heartbeat", 60)
+    for jid in "abc":
+        clocks.put(jid)
+    clocks.call(2 * HOUR, "pop", "q", "w", 1)
+    clocks.passes(50)
+    clocks.call(HOUR, "pop", "q", "w", 1)
+    assert clocks.engine.lease(["q"], "w", FAKTORY, clocks.now) is None
+    clocks.passes(20)
+    leased = clocks.engine.lease(["q"], "w", FAKTORY, clocks.now)
+    assert leased is not None
+    assert leased.jid == "c"
 
 
 def test_a_failed_attempt_starts_by_the_servers_clock(clocks: Clocks) -> None:

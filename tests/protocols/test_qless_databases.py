@@ -146,3 +146,25 @@ def test_a_flush_removes_statistics(talk: Qless) -> None:
     assert plain(five, "FLUSHDB") == "OK"
     assert five.json("stats", 3, "q", 0)["run"]["count"] == 0
     assert json.loads(five("queues", 3)) == {}
+
+
+def test_the_age_of_workers_belongs_to_a_database(talk: Qless) -> None:
+    zero, three = in_database(talk, 0), in_database(talk, 3)
+    zero.put(1, "a")
+    zero.pop(100)
+    three("config.set", 200, "max-worker-age", 1)
+    assert three("workers", 200) == "{}"
+    three.pop(300)
+    assert [worker["name"] for worker in zero.json("workers", 101)] == ["w1"]
+
+
+@pytest.mark.parametrize("command", ["workers", "worker.deregister"])
+def test_no_setting_of_a_worker_changes_while_the_store_fails(talk: Qless, command: str) -> None:
+    zero = in_database(talk, 0)
+    zero.put(1, "a")
+    zero.pop(100)
+    talk.acts(lambda world: setattr(world.engine, "unavailable", "disk full"))
+    before = dict(talk.engine.settings)
+    reply = zero._ask(command, (10_000_000, "w1"))
+    assert str(reply).startswith("MISCONF disk full" if command != "workers" else "{")
+    assert talk.engine.settings == before

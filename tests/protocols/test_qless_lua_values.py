@@ -91,7 +91,7 @@ def test_times_are_written_in_seconds(microseconds: int, written: bytes) -> None
     ],
 )
 def test_times_are_limited_to_the_storable_range(seconds: float, microseconds: int) -> None:
-    assert lua.moment(seconds) == microseconds
+    assert lua.to_microseconds(seconds) == microseconds
 
 
 @pytest.mark.parametrize(

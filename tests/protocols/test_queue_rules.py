@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from goqueue_conversation import add, delete, reserve
+from resp_conversation import SCRIPT_C, SHA_C
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
@@ -23,10 +24,11 @@ from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.queue_rules import SHARED, LimitedEngine, QueueRule, limit_to
-from millrace.protocols.registry import MASENKO, WORKQ
+from millrace.protocols.registry import MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.protocols.workq.hub import WorkqHub
+from millrace.store.records import decode_any, encode
 from support.plain import values
 from wires import data_of
 
@@ -111,6 +113,10 @@ REFUSED: list[tuple[str, bytes, bytes]] = [
     ("qless", resp("QLESS.QUEUES", "0", "1700000000", "billing"), b"-NOPERM "),
     ("qless", resp("QLESS.STATS", "0", "billing", "1700000000"), b"-NOPERM "),
     ("qless", resp("ZCARD", "ql:q:billing-work"), b"-NOPERM "),
+    ("qless", resp("QLESS.CONFIG", "0", "set", "billing-heartbeat", "9"), b"-NOPERM "),
+    ("qless", resp("QLESS.CONFIG", "0", "set", "billing-max-concurrency", "1"), b"-NOPERM "),
+    ("qless", resp("QLESS.CONFIG", "0", "unset", "billing-heartbeat"), b"-NOPERM "),
+    ("qless", resp("HSET", "ql:th:ql:q:billing", "maximum", "1"), b"-NOPERM "),
 ]
 
 
@@ -256,6 +262,36 @@ def test_a_refused_transaction_changes_nothing(engine: Engine) -> None:
     assert len(engine.jobs) == 2
 
 
+@pytest.mark.parametrize("pushes", [1, 200])
+def test_a_transaction_with_a_blocker_in_another_queue_changes_nothing(
+    pushes: int, engine: Engine
+) -> None:
+    """A small transaction, and a large one that is staged over several turns."""
+    port = limited("masenko", engine)
+    reply = exchange(port, b'FETCH {"queues":["signup-mail"],"timeout":"1s"}\n')
+    assert reply.startswith(b'OK {"id":2,')
+    push = b'PUSH {"name":"x","queue":"signup-a"}\n' * pushes
+    blocked = b'PUSH {"name":"y","queue":"signup-a","blocked_by":[1]}\n'
+    reply = exchange(port, b'ATOMIC\nACK {"id":2}\n%b%bDONE\n' % (push, blocked))
+    assert reply.count(b"ERR ") == 1
+    assert b"a queue that is not allowed here" in reply
+    assert [job.state for job in engine.jobs.values()] == [2, 3]
+
+
+@pytest.mark.parametrize("pushes", [1, 200])
+def test_a_blocker_that_moves_during_a_transaction_refuses_it(pushes: int, engine: Engine) -> None:
+    port = limited("masenko", engine)
+    push = b'PUSH {"name":"x","queue":"signup-a"}\n' * pushes
+    blocked = b'PUSH {"name":"y","queue":"signup-a","blocked_by":[2]}\n'
+    assert exchange(port, b"ATOMIC\n" + push + blocked) == b""
+    engine.move(engine.jobs[2], "billing", NOW, QLESS)
+    reply = exchange(port, b"DONE\n")
+    assert b"a queue that is not allowed here" in reply
+    while engine.timers and len(engine.jobs) > 2:
+        engine.tick(NOW + 1)  # discard the staged tasks
+    assert list(engine.jobs) == [1, 2]
+
+
 def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
     """Also if an older job of another queue has the same jid."""
     engine.push(NewJob(JID, "kind", b"", MASENKO, "signup-a", 3, 1_000_000), NOW)
@@ -300,3 +336,48 @@ def _is_engine(node: ast.expr) -> bool:
     return (isinstance(node, ast.Name) and node.id == "engine") or (
         isinstance(node, ast.Attribute) and node.attr == "engine"
     )
+
+
+def _call(*words: str) -> bytes:
+    """A call of a command in dialect C."""
+    return resp("EVALSHA", SHA_C, "0", *words)
+
+
+def test_a_refused_queue_of_qless_changes_and_publishes_nothing(engine: Engine) -> None:
+    port = limited("qless", engine)
+    hub = port.hub
+    listener = QlessConnection(hub)
+    exchange(port, resp("SCRIPT", "LOAD", SCRIPT_C))
+    exchange(listener, resp("PSUBSCRIBE", "*"))
+    assert b"signup-j" in exchange(
+        port, _call("put", "1", "w", "signup-q", "signup-j", "k", "{}", "0")
+    )
+    assert b"signup-j" in exchange(port, _call("pop", "2", "signup-q", "w", "1"))
+    exchange(port, _call("track", "3", "track", "signup-j"))
+    exchange(listener, b"")
+    listener.replies = []
+    job = engine.find("signup-j")
+    assert job is not None
+    before = decode_any(encode(job))
+    for words in (
+        ("put", "4", "w", "billing", "signup-j", "k", '{"new":1}', "0", "throttles", '["t"]'),
+        ("put", "4", "w", "billing", "other", "k", '{"new":1}', "0"),
+        ("complete", "4", "signup-j", "w", "signup-q", '{"new":1}', "next", "billing"),
+    ):
+        assert exchange(port, _call(*words)).startswith(b"-NOPERM "), words
+        assert data_of(listener) == []
+        assert decode_any(encode(job)) == before
+
+
+def test_retries_of_other_queues_are_not_counted(engine: Engine) -> None:
+    port, whole = limited("faktory", engine), connect("faktory", engine)
+    unit = b'PUSH {"jid":"job-%d-%b","jobtype":"x","args":[],"queue":"%b"%b}\r\n'
+    for number in range(3):
+        exchange(whole, unit % (number, b"late", b"signup-a", b',"at":"2100-01-01T00:00:00Z"'))
+        exchange(whole, unit % (number, b"fails", b"other", b""))
+        exchange(whole, b"FETCH other\r\n")
+        exchange(whole, b'FAIL {"jid":"job-%d-fails"}\r\n' % number)
+    found = json.loads(exchange(port, b"INFO\r\n").split(b"\r\n")[1])["faktory"]["tasks"]
+    assert (found["Retries"]["size"], found["Scheduled"]["size"]) == (0, 3)
+    found = json.loads(exchange(whole, b"INFO\r\n").split(b"\r\n")[1])["faktory"]["tasks"]
+    assert (found["Retries"]["size"], found["Scheduled"]["size"]) == (3, 3)

@@ -302,3 +302,29 @@ def test_inline_commands(line, words):
 )
 def test_quotes_that_do_not_match(line):
     assert refused(line + b"\r\n") == "unbalanced quotes in request"
+
+
+LARGE_LIMITS = RequestLimits(100, 1 << 20, 1 << 21)
+
+
+@pytest.mark.parametrize("step", [1000, READ_BATCH_BYTES - 1, READ_BATCH_BYTES, 1 << 20])
+@pytest.mark.parametrize("size", [READ_BATCH_BYTES + 1, 3 * READ_BATCH_BYTES])
+def test_a_large_argument_is_moved_part_by_part(step, size):
+    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    sent = request("PUT", data, "tail") + request("PING")
+    requests, found, received = Requests(), [], 0
+    for start in range(0, len(sent), step):
+        requests.feed(sent[start : start + step])
+        received += len(sent[start : start + step])
+        while (args := requests.take(LARGE_LIMITS)) is not None:
+            found.append(args)
+        if not found:
+            assert received - 100 <= len(requests) <= received
+            assert len(requests._buffer) <= step + 2
+    assert found == [[b"PUT", data, b"tail"], [b"PING"]]
+    assert len(requests) == 0
+
+
+def test_a_large_argument_without_its_end_is_refused():
+    sent = b"*2\r\n$3\r\nPUT\r\n$%d\r\n" % (READ_BATCH_BYTES + 1) + b"x" * (READ_BATCH_BYTES + 3)
+    assert refused(sent, LARGE_LIMITS) == "expected CRLF after a bulk string"

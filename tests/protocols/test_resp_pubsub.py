@@ -78,11 +78,11 @@ def test_subscriptions_are_bounded():
         client.asks("SUBSCRIBE", *many)
         client.hears(*(confirmation("subscribe", name, n + 1) for n, name in enumerate(many)))
         client.asks("SUBSCRIBE", "more").hears_resp_error(
-            "ERR a client may have 1000 subscriptions"
+            "ERR a client may have at most 1000 subscriptions"
         )
         long = "x" * (MAX_CHANNEL_NAME + 1)
         other = talk.connect().asks("PSUBSCRIBE", long)
-        other.hears_resp_error("ERR the name of a channel may have 1000 bytes")
+        other.hears_resp_error("ERR the name of a channel may have at most 1000 bytes")
         other.asks("PUBLISH", long, "x").hears(b":0\r\n")
 
 

@@ -19,7 +19,7 @@ from millrace.protocols.qless.script_catalog import SPEC_COMMANDS, Script, sha_o
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 UNKNOWN = (
     b"-ERR Millrace runs no Lua: it serves the scripts of qless-core and reqless-core, and this is "
-    b"none of them. See QLESS.PUT and the like for calls without a script.\r\n"
+    b"not one of them. See QLESS.PUT and similar commands for calls without a script.\r\n"
 )
 #: A client of dialect A would load this for its command `get`.
 SCRIPT_GET = b"if #KEYS > 0 then error('Get(): No Keys') end return redis.call('hgetall', ARGV[1])"
@@ -104,7 +104,7 @@ def test_the_number_of_scripts_is_limited(monkeypatch):
     with Resp() as talk:
         client = talk.connect().loads(SCRIPT_B).loads(SCRIPT_C).loads(SCRIPT_B)
         client.asks("SCRIPT", "LOAD", SCRIPT_D).hears_resp_error(
-            "ERR 2 scripts are loaded: SCRIPT FLUSH forgets them"
+            "ERR at most 2 scripts can be loaded; SCRIPT FLUSH removes them"
         )
 
 

@@ -125,12 +125,12 @@ def test_a_transaction_is_bounded():
         client = talk.connect().asks("MULTI").hears(OK)
         client.says(b"PING\r\n" * 10_000)
         client.hears(QUEUED * 10_000).asks("PING").hears_resp_error(
-            "ERR a transaction may have 10000 commands, and not too large"
+            "ERR a transaction may have at most 10000 commands and must not exceed the maximum request size"
         )
         client.asks("EXEC").hears_resp_error(ABORTED)
         client.asks("MULTI").asks("ECHO", "x" * 600).asks("ECHO", "x" * 600)
         client.hears(OK, QUEUED).hears_resp_error(
-            "ERR a transaction may have 10000 commands, and not too large"
+            "ERR a transaction may have at most 10000 commands and must not exceed the maximum request size"
         )
         client.asks("EXEC").hears_resp_error(ABORTED)
         client.asks("MULTI").asks("ECHO", "x" * 600).asks("EXEC")
@@ -194,7 +194,7 @@ def test_unwatch(end):
 def test_watching_is_bounded_and_ends_with_the_connection():
     with Resp() as talk:
         client = talk.connect().asks("WATCH", *range(1000)).hears(OK)
-        client.asks("WATCH", "more").hears_resp_error("ERR a client may watch 1000 keys")
+        client.asks("WATCH", "more").hears_resp_error("ERR a client may watch at most 1000 keys")
         client.hangs_up()
         assert not talk.hub.scratch._watchers
 
@@ -202,7 +202,7 @@ def test_watching_is_bounded_and_ends_with_the_connection():
 def test_names_that_are_watched_are_bounded():
     with Resp() as talk:
         client = talk.connect().asks("WATCH", "k" * 1000).hears(OK)
-        text = "ERR the name of a watched key may have 1000 bytes"
+        text = "ERR the name of a watched key may have at most 1000 bytes"
         client.asks("WATCH", "a", "k" * 1001).hears_resp_error(text)
         assert list(talk.hub.scratch._watchers) == [b"k" * 1000]
 
@@ -212,7 +212,9 @@ def test_the_number_of_queued_arguments_is_bounded():
         client = talk.connect().asks("MULTI").hears(OK)
         client.asks("DEL", *[""] * 100).hears(QUEUED)
         client.asks("DEL", *[""] * 100)
-        client.hears_resp_error("ERR a transaction may have 10000 commands, and not too large")
+        client.hears_resp_error(
+            "ERR a transaction may have at most 10000 commands and must not exceed the maximum request size"
+        )
 
 
 def test_the_replies_of_a_transaction_are_bounded(monkeypatch):

@@ -24,9 +24,9 @@ class ByteBuffer:
         self.start = 0
         #: Input that arrived while `data` was not consumed.
         self._later = bytearray()
-        #: The first bytes of `_later`, up to here, contain no LF.
+        #: The number of bytes at the start of `_later` that contain no LF.
         self._searched = 0
-        #: The client has sent more than `limit` without ending the line.
+        #: A line, complete or not, is longer than `limit`.
         self.too_long = False
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class ByteBuffer:
 
     @property
     def head(self) -> bytes:
-        """The first buffered byte, which tells a TLS client."""
+        """The first buffered byte, which identifies a TLS client."""
         return self.data[self.start : self.start + 1] or bytes(self._later[:1])
 
     def feed(self, data: bytes) -> None:
@@ -122,7 +122,7 @@ class LineBuffer:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._partial = bytearray()
-        #: The incomplete line and its size, once it is large. Its value needs no copy.
+        #: The incomplete line and its size, once it is large. BytesIO returns it without a copy.
         self._large: BytesIO | None = None
         self._large_size = 0
         #: Pieces of complete lines, and the start of the next line in the first piece. A piece
@@ -154,7 +154,7 @@ class LineBuffer:
 
     @property
     def partial(self) -> bytes:
-        """The first byte of the incomplete line, which tells a TLS client."""
+        """The first byte of the incomplete line, which identifies a TLS client."""
         return bytes(self._partial[:1] if self._large is None else self._large.getbuffer()[:1])
 
     @property

@@ -9,10 +9,11 @@ from millrace.engine.caller import Caller
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
+from millrace.engine.states import LEASED
 from millrace.engine.waiters import JobOutcome, Waiter
 
 from .errors import StoreUnavailable
-from .queue_rules import rule_of, whole
+from .queue_rules import rule_of, unlimited_engine
 from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
@@ -52,10 +53,11 @@ class Reply:
         self, data: bytes, must_wait: bool, leases: Leases = (), optional: bool = False
     ) -> None:
         self.data = data
-        #: It is sent after the changes of its turn are committed, or becomes `unavailable_reply`.
+        #: The reply is sent after the commit of its turn. If the commit fails, `unavailable_reply`
+        #: replaces it.
         #: Later replies to the same client are sent after it.
         self.must_wait = must_wait
-        #: The jobs return to their queues if the reply cannot be written.
+        #: Jobs that return to their queues if the reply cannot be written.
         self.leases = leases
         #: A message that is dropped if its change cannot be committed.
         self.optional = optional
@@ -118,7 +120,7 @@ class Hub:
         return False
 
     def alarm(self, what: str, now: int) -> None:
-        """A time set with engine.alarm((self, what), when) has come."""
+        """The time set with engine.set_alarm((self, what), when) has come."""
         raise NotImplementedError
 
     def queue_forgotten(self, name: str) -> None:
@@ -128,8 +130,11 @@ class Hub:
         """Counters under the names that the original server exports, by label."""
         return {}
 
+    def wake(self, now: int) -> None:
+        """The event has happened that work of this hub waits for."""
+
     def clock_moved(self, by: int) -> None:
-        """The clock was set forward by `by` microseconds."""
+        """The wall clock jumped by `by` microseconds; `by` is negative if it was set back."""
         for connection in self.connections:
             connection.clock_moved(by)
 
@@ -149,7 +154,7 @@ class Connection:
 
     def __init__(self, engine: Engine, protocol: int) -> None:
         self.engine = engine
-        self.caller = Caller(whole(engine), protocol)
+        self.caller = Caller(unlimited_engine(engine), protocol)
         self.replies: list[Reply] = []
         #: The connection ends after the replies.
         self.closing = False
@@ -164,8 +169,8 @@ class Connection:
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
         self.work_size = 0
-        #: That command waits for a commit, or for work of the hub: continue it a little later.
-        self.work_polls = False
+        #: That command waits for a commit, a payload or work of the hub: it continues after `wake`.
+        self.work_waits = False
         #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
         self.address = ""
         #: The session that owns the socket.
@@ -197,7 +202,7 @@ class Connection:
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
-        """Execute at most `most` commands. True: more commands are ready to run."""
+        """Execute commands up to the total cost `most`. Return whether more commands are ready."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
         try:
@@ -316,14 +321,14 @@ class Connection:
         reading, jobs = self.reading, self.engine.jobs
         if reading is None or reading.read is not read or read.payloads is None:
             return
-        self.reading = None
         if read.error is not None:
-            raise read.error
+            raise read.error  # the server closes the connection and returns the leases
+        self.reading = None
         self.caller.must_wait = reading.must_wait
         leased = [
             job
             for job, attempt in reading.leases
-            if job.attempt == attempt and jobs.get(job.seq) is job
+            if job.attempt == attempt and job.state == LEASED and jobs.get(job.seq) is job
         ]
         if not leased:
             self.caller.wait()
@@ -346,18 +351,28 @@ class Connection:
         self.work, self.work_size = work, size
 
     def work_slice(self) -> int:
-        """Do the next slice of the long command; the cost in commands."""
+        """Run the next slice of the long command, and return its cost in commands."""
         assert self.work is not None
-        self.work_polls = False
+        self.work_waits = False
         payloads = self.engine.payloads
-        payloads.is_awaited = False
+        payloads.awaited = None
         if next(self.work, self) is self:
             self.work, self.work_size = None, 0
-        elif payloads.is_awaited:
-            # If this thread continued at once, it could take the interpreter back from the thread
-            # that reads the payload, again and again.
-            self.work_polls = True
+        elif (read := payloads.take_awaited()) is not None:
+            read.owner = self
+            self.work_waits = True
         return SLICE_COST
+
+    def await_commit(self) -> None:
+        """The long command continues when the next commit has ended, successful or not."""
+        self.engine.commit_waiters[self] = None
+        self.work_waits = True
+
+    def wake(self, now: int) -> None:
+        """The event has happened that the long command waits for."""
+        self.work_waits = False
+        if self.session is not None:
+            self.session.wake()
 
     def drop_work(self) -> None:
         """Give up a long command. Its `finally` clauses run here: those of an abandoned compiled
@@ -381,11 +396,11 @@ class Connection:
         raise NotImplementedError
 
     def alarm(self, what: str, now: int) -> None:
-        """A time set with engine.alarm((self, what), when) has come."""
+        """The time set with engine.set_alarm((self, what), when) has come."""
         raise NotImplementedError
 
     def clock_moved(self, by: int) -> None:
-        """The clock was set."""
+        """The wall clock jumped by `by` microseconds."""
 
     def handshake_overdue(self) -> bool:
         """Whether the handshake is overdue; checked once after the handshake timeout."""

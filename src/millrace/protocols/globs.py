@@ -26,7 +26,7 @@ Matcher = Callable[[bytes], object]
 
 def pattern_of(word: bytes) -> bytes:
     if len(word) > MAX_PATTERN:
-        raise ClientError(f"ERR a pattern may have {MAX_PATTERN} bytes")
+        raise ClientError(f"ERR a pattern may have at most {MAX_PATTERN} bytes")
     return word
 
 

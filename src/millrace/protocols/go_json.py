@@ -53,7 +53,7 @@ def _canonical_token(match: re.Match[bytes]) -> bytes:
 
 
 def mend(line: bytes) -> bytes:
-    r"""Replace lone surrogates (`\ud800`) by U+FFFD: no text, but JavaScript sends them."""
+    r"""Replace lone surrogates (`\ud800`), which JavaScript clients send, by U+FFFD."""
     if b"\\ud" not in line and b"\\uD" not in line:
         return line
     return _ESCAPE.sub(lambda match: rb"\ufffd" if match.group(1) else match.group(), line)
@@ -93,7 +93,7 @@ def deep_elements(line: bytes) -> list[bytes]:
 
 
 def deep_pieces(line: bytes) -> list[bytes]:
-    """Read step by step, up to Go's 10,000 levels; that is slow, so not for long lines."""
+    """Read the pieces step by step, up to Go's 10,000 levels. Refuse long lines: it is slow."""
     if len(line) > MAX_SLOW_PARSE_BYTES:
         raise BadJson("nested too deeply")
     return go_scanner.pieces(line)
@@ -116,7 +116,7 @@ def string(raw: bytes | None, name: str) -> str:
     """A member that must be a string; absent is empty."""
     if raw is None:
         return ""
-    if raw[:1] != b'"':  # and whatever it is, it need not be read
+    if raw[:1] != b'"':  # any other value is refused without decoding it
         raise BadJson(f"{name} must be a string")
     text: str = _value(raw, name)
     return text
@@ -160,7 +160,7 @@ def _value(raw: bytes, name: str) -> Any:
 
 
 def plain(error: Exception) -> str:
-    """A decoder's complaint, for a client."""
+    """The error message of a decoder, for a client."""
     text = str(error)
     if "truncated" in text:
         return "unexpected end of JSON input"

@@ -14,7 +14,7 @@ END: Final = "unexpected end of JSON input"
 TOO_DEEP: Final = "exceeded max depth"
 MAX_DEPTH: Final = 10_000
 
-# The expected input, by the message of Go for other input.
+# The expected input. Each text is the end of Go's message for any other input.
 VALUE: Final = "looking for beginning of value"
 KEY: Final = "looking for beginning of object key string"
 COLON: Final = "after object key"
@@ -59,12 +59,12 @@ def kind(raw: bytes) -> str:
 
 def pieces(text: bytes) -> list[bytes]:
     """The first level of a value, each piece as it was written: the keys and values of an object in
-    turn, the elements of an array, or the value itself. BadJson has Go's complaint.
+    turn, the elements of an array, or the value itself. Raise BadJson with Go's message.
     """
     found: list[bytes] = []
     brackets = bytearray()
     expected = VALUE
-    opened = False  # the innermost bracket just now: it may be closed at once
+    opened = False  # whether the last token opened a bracket, which may be closed at once
     at = start = 0
     while True:
         at = _end(_SPACE, text, at)
@@ -200,7 +200,7 @@ def _number(text: bytes, at: int) -> int:
 
 
 def _invalid(text: bytes, at: int, where: str) -> BadJson:
-    """At its end Go asks whether a space could follow."""
+    """The error for a character. At the end of the text, Go reports a space as the character."""
     char = chr(text[at]) if at < len(text) else " "
     shown = {"'": r"\'", '"': '"'}.get(char) or _visible(char)
     return BadJson(f"invalid character '{shown}' {where}")
@@ -208,7 +208,7 @@ def _invalid(text: bytes, at: int, where: str) -> BadJson:
 
 def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
     match = pattern.match(text, at)
-    assert match is not None, "it matches nothing as well"
+    assert match is not None, "every pattern matches the empty text"
     return match.end()
 
 

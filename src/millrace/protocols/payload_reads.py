@@ -23,7 +23,7 @@ def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
     read = PayloadRead([job.seq])
     engine.payloads.fetcher(read)
     while read.payloads is None:
-        engine.payloads.is_awaited = True
+        engine.payloads.awaited = read
         yield
     engine.payloads.fetched.update(read.payloads)
 

@@ -37,7 +37,7 @@ def is_json(payload: bytes) -> bool:
     except msgspec.MsgspecError:
         mended = go_json.mend(payload)
         return mended != payload and is_json(mended)
-    except RecursionError:  # a thousand brackets
+    except RecursionError:  # too deep for the fast decoder
         return len(payload) <= MAX_UNUSUAL and _is_deep_json(payload)
     return True
 

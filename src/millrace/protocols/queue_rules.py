@@ -16,12 +16,13 @@ from typing import Any, Final, cast
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, NewJob
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, SCHEDULED
 
 from .errors import ClientError
 
-#: Names whose result is remembered.
+#: Maximum number of names whose result is remembered.
 MAX_REMEMBERED: Final = 10_000
 #: Names of queues in an error are cut to this length.
 MAX_SHOWN: Final = 100
@@ -33,6 +34,7 @@ SHARED: Final = frozenset(
         # State
         *("unavailable", "pushes_refused", "durable", "rules", "random", "clock", "next_seq"),
         *("caller", "server_caller", "settings", "turn", "version", "change_set"),
+        "commit_waiters",
         *("revert_count", "flush_count", "is_setting_uncommitted", "is_turn_uncommitted"),
         # Components
         *("annotations", "deadlines", "due_timers", "failure_groups", "leases", "limits"),
@@ -45,7 +47,7 @@ SHARED: Final = frozenset(
         *("wait", "cancel_wait", "stop_offering", "set_alarm"),
         *("complete", "fail", "cancel", "kill", "retry_now"),
         *("update", "set_rank", "block", "unblock", "detach", "set_tags", "track", "log"),
-        *("promote_due", "set_limit", "set_retention", "set_setting", "load_settings"),
+        *("promote_due", "set_setting", "load_settings"),
     }
 )
 #: Attributes that the protocols assign.
@@ -92,7 +94,13 @@ def rule_of(engine: Engine) -> QueueRule | None:
     return engine.rule if isinstance(engine, LimitedEngine) else None
 
 
-def whole(engine: Engine) -> Engine:
+def check_blockers(engine: Engine, blockers: Iterable[int]) -> None:
+    """Refuse the seqs of jobs in queues that the rule of the port does not allow."""
+    if isinstance(engine, LimitedEngine):
+        engine.check_blockers(blockers)
+
+
+def unlimited_engine(engine: Engine) -> Engine:
     """The engine without a rule, for work that is not done for a client."""
     return engine.unlimited if isinstance(engine, LimitedEngine) else engine
 
@@ -100,9 +108,16 @@ def whole(engine: Engine) -> Engine:
 class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 
-    def __init__(self, jobs: Mapping[Any, Job], allows: Callable[[str], bool]) -> None:
-        self._jobs = jobs
+    def __init__(
+        self, index: Callable[[], Mapping[Any, Job]], allows: Callable[[str], bool]
+    ) -> None:
+        #: A flush replaces the table of all jobs.
+        self._index = index
         self._allows = allows
+
+    @property
+    def _jobs(self) -> Mapping[Any, Job]:
+        return self._index()
 
     def __getitem__(self, key: Any) -> Job:
         job: Job | None = self.get(key)
@@ -125,10 +140,12 @@ class VisibleJobs(Mapping[Any, Job]):
 
 
 class CountedJobs(VisibleJobs):
-    """An index of which the queues count the jobs; `states` are those that it has."""
+    """An index of the jobs in `states`. The counters of the queues give its length."""
 
-    def __init__(self, jobs: Mapping[Any, Job], view: "VisibleQueues", states: slice) -> None:
-        super().__init__(jobs, view.rule.allows)
+    def __init__(
+        self, index: Callable[[], Mapping[Any, Job]], view: "VisibleQueues", states: slice
+    ) -> None:
+        super().__init__(index, view.rule.allows)
         self._view = view
         self._states = states
 
@@ -140,7 +157,7 @@ class JobsByJid(CountedJobs):
     """The oldest visible job of each jid."""
 
     def __init__(self, engine: Engine, view: "VisibleQueues") -> None:
-        super().__init__(engine.by_jid, view, slice(None))
+        super().__init__(lambda: engine.by_jid, view, slice(None))
         self._find_all = engine.find_all
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -209,15 +226,17 @@ class LimitedEngine:
             unlimited=engine,
             rule=rule,
             queues=queues,
-            jobs=CountedJobs(engine.jobs, queues, slice(None)),
+            jobs=CountedJobs(lambda: engine.jobs, queues, slice(None)),
             by_jid=JobsByJid(engine, queues),
-            scheduled=CountedJobs(engine.scheduled, queues, slice(SCHEDULED, SCHEDULED + 1)),
-            blocked=CountedJobs(engine.blocked, queues, slice(BLOCKED, BLOCKED + 1)),
-            leased=CountedJobs(engine.leased, queues, slice(LEASED, LEASED + 1)),
-            done=VisibleJobs(engine.done, rule.allows),
-            dead=VisibleJobs(engine.dead, rule.allows),
-            dead_kept=VisibleJobs(engine.dead_kept, rule.allows),
-            done_kept=VisibleJobs(engine.done_kept, rule.allows),
+            scheduled=CountedJobs(
+                lambda: engine.scheduled, queues, slice(SCHEDULED, SCHEDULED + 1)
+            ),
+            blocked=CountedJobs(lambda: engine.blocked, queues, slice(BLOCKED, BLOCKED + 1)),
+            leased=CountedJobs(lambda: engine.leased, queues, slice(LEASED, LEASED + 1)),
+            done=VisibleJobs(lambda: engine.done, rule.allows),
+            dead=VisibleJobs(lambda: engine.dead, rule.allows),
+            dead_kept=VisibleJobs(lambda: engine.dead_kept, rule.allows),
+            done_kept=VisibleJobs(lambda: engine.done_kept, rule.allows),
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -244,8 +263,11 @@ class LimitedEngine:
 
     def _check_push(self, push: NewJob) -> None:
         self.rule.check_push(push)
+        self.check_blockers(push.blockers)
+
+    def check_blockers(self, blockers: Iterable[int]) -> None:
         jobs = self.unlimited.jobs
-        for blocker in push.blockers:
+        for blocker in blockers:
             job = jobs.get(blocker)
             if job is not None and not self.rule.allows(job.queue):
                 raise QueueRefused(f"the job {blocker} is in a queue that is not allowed here")
@@ -301,7 +323,7 @@ class LimitedEngine:
         return self._visible(found), others
 
     def index_of(self, state: int) -> VisibleJobs:
-        return VisibleJobs(self.unlimited.index_of(state), self.rule.allows)
+        return VisibleJobs(lambda: self.unlimited.index_of(state), self.rule.allows)
 
     def _visible(self, jobs: Iterable[Job]) -> list[Job]:
         return [job for job in jobs if self.rule.allows(job.queue)]
@@ -310,7 +332,9 @@ class LimitedEngine:
 
     @property
     def retrying(self) -> int:
-        return min(self.unlimited.retrying, len(self.__dict__["scheduled"]))
+        """The number of visible jobs that wait for a retry."""
+        retries = self.unlimited.states.retries
+        return sum(retries[name] for name in self.__dict__["queues"] if name in retries)
 
     def current_statistics(self) -> VisibleStatistics:
         return VisibleStatistics(VisibleDays(self.unlimited.current_statistics().days, self.rule))
@@ -336,6 +360,15 @@ class LimitedEngine:
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         self.rule.check(name)
         yield from self.unlimited.remove_queue_in_slices(name, now)
+
+    def set_limit(self, key: str, *more: Any) -> bool:
+        if key.startswith(QUEUE_KEY_PREFIX):
+            self.rule.check(key.removeprefix(QUEUE_KEY_PREFIX))
+        return self.unlimited.set_limit(key, *more)
+
+    def set_retention(self, name: str, period: int | None) -> None:
+        self.rule.check(name)
+        self.unlimited.set_retention(name, period)
 
     def forget_queue(self, name: str) -> None:
         self.rule.check(name)

@@ -30,7 +30,7 @@ class Protocol(NamedTuple):
     listens: bool = True
 
 
-#: The order is that of listings.
+#: In the order in which lists show the protocols.
 PROTOCOLS: Final[list[Protocol]] = []
 #: Names by code; the server itself has code 0 and no name.
 PROTOCOL_NAMES: Final[list[str]] = [""]

@@ -5,31 +5,43 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Consecutive times are often equal, or in the same second.
-_second: int | None = None
-_second_text = ""
-_moment: int | None = None
-_moment_text = ""
+
+
+class _LastTime:
+    """The last time and its text: consecutive times are often equal, or in the same second."""
+
+    __slots__ = ("second", "second_text", "text", "time")
+
+    def __init__(self) -> None:
+        self.time = self.second = 0
+        self.second_text = "1970-01-01T00:00:00"
+        self.text = "1970-01-01T00:00:00Z"
+
+
+_last: Final = _LastTime()
 
 
 def rfc3339(microseconds: int) -> str:
     """`2026-11-15T19:43:51.45Z`: as short as Go prints it, trailing zeros cut."""
-    global _second, _second_text, _moment, _moment_text
-    if microseconds == _moment:
-        return _moment_text
-    second, fraction = divmod(microseconds, 1_000_000)
-    if second != _second:
+    last = _last
+    if microseconds == last.time:
+        return last.text
+    second = microseconds // 1_000_000
+    if second != last.second:
         try:
-            _second_text = (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
+            last.second_text = (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
         except OverflowError:
-            _second_text = _far_second(second)
-        _second = second
-    _moment = microseconds
+            last.second_text = _far_second(second)
+        last.second = second
+    last.time = microseconds
+    fraction = microseconds - second * 1_000_000
     if fraction:
-        _moment_text = f"{_second_text}.{fraction:06d}".rstrip("0") + "Z"
+        # Much faster than a format specification in compiled code.
+        digits = str(1_000_000 + fraction)[1:].rstrip("0")
+        last.text = last.second_text + "." + digits + "Z"
     else:
-        _moment_text = _second_text + "Z"
-    return _moment_text
+        last.text = last.second_text + "Z"
+    return last.text
 
 
 #: The Gregorian calendar repeats every 400 years, in which Python's dates are used for other years.
@@ -65,7 +77,7 @@ _LAYOUT: Final = "2006-01-02T15:04:05.999999999Z07:00"
 
 
 def parse_rfc3339(text: str) -> int:
-    """The time in microseconds; ValueError has the text of Go's time.Parse."""
+    """Parse a time to microseconds. Raise ValueError with the message of Go's time.Parse."""
     complaint = f'parsing time "{text}" as "{_LAYOUT}": '
     found: list[str] = []
     rest = text

@@ -1,20 +1,21 @@
 """MILLRACE: load jobs in bulk, all or none, and read jobs in bulk. An extension of the protocol.
 
-    MILLRACE {"open": LOAD}                          a load is begun, or gone on with
-    MILLRACE {"stage": LOAD, "jobs": [...]}          as PUSHB; each jid once, not leased
-    MILLRACE {"release": LOAD, "most": N}            up to N of them become ready or scheduled
-    MILLRACE {"discard": LOAD, "most": N}            or are removed
-    MILLRACE {"loads": true}                         all loads that are known
-    MILLRACE {"read": {...}}                         a page of jobs, with everything
-    MILLRACE {"result": {...}}                       the state and the result of a job
+    MILLRACE {"open": LOAD}                          begin or continue a load
+    MILLRACE {"stage": LOAD, "jobs": [...]}          stage jobs as PUSHB pushes them, each jid once
+    MILLRACE {"release": LOAD, "most": N}            release up to N staged jobs to their queues
+    MILLRACE {"discard": LOAD, "most": N}            remove up to N staged jobs
+    MILLRACE {"loads": true}                         list all loads
+    MILLRACE {"read": {...}}                         return a page of jobs with all fields
+    MILLRACE {"result": {...}}                       return the state and the result of a job
     MILLRACE {"cancel": [...]}                       cancel jobs
     MILLRACE {"fetch": {...}}                        fetch several jobs
     MILLRACE {"ack": [...]}                          acknowledge several jobs
-    MILLRACE {"limit": {...}}                        and recur, unrecur, track, untrack
+    MILLRACE {"limit": {...}}                        a limit; also recur, unrecur, track, untrack
 
-extensions.py has those from `result` to `ack`, features.py the last ones.
+extensions.py implements the requests from `result` to `ack`, features.py those from `limit` on.
 
-Each may take several turns: others are served meanwhile. engine/bulk_loads.py describes loads.
+A request may take several turns, between which other clients are served. engine/bulk_loads.py
+describes loads.
 """
 
 import re
@@ -47,10 +48,10 @@ SCAN_BATCH_SIZE: Final = 2000
 #: Jobs of one command.
 MAX_JOBS: Final = 10_000
 MAX_PAGE: Final = 1000
-#: A page ends when its jobs take so much.
+#: A page ends when its jobs have this size.
 PAGE_BYTES: Final = 1 << 20
 MAX_PARTS: Final = 10_000
-#: Connections that can read at a time: each keeps the numbers of the jobs to read.
+#: Maximum number of concurrent reads: each one keeps the numbers of its jobs in memory.
 MAX_READINGS: Final = 16
 #: A reader without a request for this time can be replaced.
 IDLE: Final = 10 * SECOND
@@ -59,7 +60,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._:-]{1,200}")
 
 Steps = Generator[None, None, Any]
 #: Called after each slice; raises an error if the changes of an earlier slice were reverted.
-GoOn = Callable[[], None]
+StoreCheck = Callable[[], None]
 
 
 class Read(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,14 +98,14 @@ class BulkRequest(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
-#: A job as it is read. Values that do not apply to the job are absent.
+#: A job in the reply to `read`. Values that do not apply to the job are absent.
 ExportedJob: Final = export(
     "ExportedJob", JobRecord, (JobDetail, "backtrace"), (JobDetail, "result"), (JobDetail, "load")
 )
 
 
 class Reading:
-    """The rest of one connection's read."""
+    """The jobs that one connection reads page by page."""
 
     def __init__(self, request: Read, seqs: list[int]) -> None:
         self.queue = request.queue
@@ -116,7 +117,7 @@ class Reading:
 
 
 class Readings:
-    """All reads, and the time of the last request of each."""
+    """The reads of all connections, and the time of the last request of each."""
 
     def __init__(self) -> None:
         self._asked: dict[object, int] = {}
@@ -136,14 +137,12 @@ class Readings:
         self._of[client], self._asked[client] = reading, now
 
     def check_room(self, client: object, now: int) -> None:
-        """Make room for another read; an idle one ends."""
+        """Make room for another read: end an idle one, or raise an error."""
         if client in self._of or len(self._of) < MAX_READINGS:
             return
         idle = min(self._asked, key=self._asked.__getitem__)
         if self._asked[idle] > now - IDLE:
-            raise ClientError(
-                f"too many read jobs at once: at most {MAX_READINGS}, try again later"
-            )
+            raise ClientError(f"too many concurrent reads: at most {MAX_READINGS}, try again later")
         self.end(idle)
 
     def end(self, client: object) -> None:
@@ -215,22 +214,27 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 
 
 def execute_bulk(
-    engine: Engine, request: BulkRequest, readings: Readings, client: object, go_on: GoOn, now: int
+    engine: Engine,
+    request: BulkRequest,
+    readings: Readings,
+    client: object,
+    check_store: StoreCheck,
+    now: int,
 ) -> Generator[None, None, bytes]:
-    """Execute the request in slices; the body of the reply."""
+    """Execute the request in slices, and return the body of the reply."""
     try:
         if request.open is not None:
             return _encode(bulk_loads.open_load(engine, request.open, now))
         if request.stage is not None:
-            found = yield from _stage(engine, request.stage, request.jobs or [], go_on, now)
+            found = yield from _stage(engine, request.stage, request.jobs or [], check_store, now)
         elif request.release is not None:
-            found = yield from _release(engine, request.release, request.most, go_on, now)
+            found = yield from _release(engine, request.release, request.most, check_store, now)
         elif request.discard is not None:
-            found = yield from _discard(engine, request.discard, request.most, go_on, now)
+            found = yield from _discard(engine, request.discard, request.most, check_store, now)
         elif request.read is not None:
             return (yield from _page(engine, request.read, readings, client, now))
         elif request.cancel is not None:
-            return (yield from extensions.cancel_jobs(engine, request.cancel, go_on, now))
+            return (yield from extensions.cancel_jobs(engine, request.cancel, check_store, now))
         elif request.loads is None:
             found = {"changed": _change_feature(engine, request, now)}
         else:
@@ -252,7 +256,9 @@ def _change_feature(engine: Engine, request: BulkRequest, now: int) -> int:
     return features.track(engine, request.untrack or [], None)
 
 
-def _stage(engine: Engine, load: str, units: list[msgspec.Raw], go_on: GoOn, now: int) -> Steps:
+def _stage(
+    engine: Engine, load: str, units: list[msgspec.Raw], check_store: StoreCheck, now: int
+) -> Steps:
     """Stage the valid jobs. The reply lists the invalid ones, as that of PUSHB does."""
     bulk_loads.require_open(engine, load)
     new, invalid = 0, {}
@@ -272,13 +278,13 @@ def _stage(engine: Engine, load: str, units: list[msgspec.Raw], go_on: GoOn, now
             new += bulk_loads.stage(engine, load, push, now)
         if number % BULK_BATCH_SIZE == 0:
             yield
-            go_on()
+            check_store()
             bulk_loads.require_open(engine, load)
     return {"new": new, "known": len(units) - new - len(invalid), "invalid": invalid}
 
 
 def _priority(line: bytes, default: float) -> float:
-    """Faktory knows no priority: a member of this name is the job's rank among all in its queue."""
+    """The rank of a staged job: its member `priority`, which the protocol does not define."""
     mine, _ = go_json.folded(line, frozenset({"priority"}))
     raw = mine.get("priority")
     if raw is None:
@@ -289,7 +295,7 @@ def _priority(line: bytes, default: float) -> float:
         raise BadJson("priority must be a number") from None
 
 
-def _release(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Steps:
+def _release(engine: Engine, load: str, most: int, check_store: StoreCheck, now: int) -> Steps:
     bulk_loads.seal(engine, load, now)
     done = 0
     while done < most and (
@@ -297,18 +303,18 @@ def _release(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Ste
     ):
         done += count
         yield
-        go_on()
+        check_store()
     return {"done": done, "left": len(engine.staged.get(load, ()))}
 
 
-def _discard(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Steps:
+def _discard(engine: Engine, load: str, most: int, check_store: StoreCheck, now: int) -> Steps:
     done = 0
     while done < most and (
         count := bulk_loads.discard(engine, load, min(BULK_BATCH_SIZE, most - done), FAKTORY, now)
     ):
         done += count
         yield
-        go_on()
+        check_store()
     return {"done": done, "left": len(engine.staged.get(load, ()))}
 
 
@@ -318,7 +324,7 @@ def _discard(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Ste
 def _page(
     engine: Engine, read: Read, readings: Readings, client: object, now: int
 ) -> Generator[None, None, bytes]:
-    """The next jobs of a reading, and where to go on."""
+    """Return the next jobs of a read, and the cursor of the following page."""
     if read.cursor is None:
         reading = Reading(read, [])
         readings.begin(client, reading, now)  # reserves the place while the read is prepared
@@ -349,9 +355,10 @@ def _page(
 
 
 def _fill(engine: Engine, read: Read, reading: Reading) -> Generator[None, None, None]:
-    """Which jobs there are now that are wanted."""
-    seqs, jobs = list(_candidates(engine, reading.state)), engine.jobs
+    """Collect the numbers of the jobs that the read selects."""
+    seqs = list(_candidates(engine, reading.state))
     for start in range(0, len(seqs), SCAN_BATCH_SIZE):
+        jobs = engine.jobs
         for seq in seqs[start : start + SCAN_BATCH_SIZE]:
             if seq % read.parts == read.part:
                 job = jobs.get(seq)

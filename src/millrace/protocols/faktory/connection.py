@@ -23,37 +23,41 @@ from millrace.protocols.web_clients import is_web_request
 
 from . import bulk as many
 from . import extensions, info, mutate, work_unit
-from .hub import FaktoryHub, admits
+from .hub import FaktoryHub, hash_matches
 
 OK: Final = b"+OK\r\n"
 NOTHING: Final = b"$-1\r\n"
 #: The wait of a FETCH without a ready job.
 FETCH_WAIT: Final = 2 * SECOND
 MAX_BACKTRACE: Final = 50
-#: How much of a client's own text goes into an error.
+#: Maximum length of a client's text in an error.
 MAX_ECHO: Final = 200
-#: How long an error may be.
+#: Maximum length of an error.
 MAX_ERROR: Final = 1000
-#: The size of a HELLO. Its content is kept while the client is connected, and a client without the
-#: password can send it.
+#: Maximum size of a HELLO. Its content is kept while the client is connected, and a client without
+#: the password can send it.
 MAX_HELLO: Final = 1 << 18
 #: Jobs of a PUSHB, and queues of a QUEUE command, in one slice.
 COMMAND_BATCH_SIZE: Final = 100
-#: A push is compared with this number of the newest jobs with its jid.
+#: A push is compared with the oldest job and this number of the newest jobs with its jid.
 MAX_DUPLICATES: Final = 16
-#: An identical push within this time is taken for the same one, sent again.
+#: An identical push within this time counts as a repetition of the first one.
 RESEND_PERIOD: Final = 60 * SECOND
-#: Queues in one FETCH or QUEUE: each is looked at before other clients are served.
+#: Maximum number of queues in one FETCH or QUEUE. A FETCH examines all of them in one step.
 MAX_QUEUES: Final = 10_000
 #: The maximum size of all their names.
 MAX_QUEUES_BYTES: Final = 1 << 20
-#: Commands whose replies depend on no durable state, or that decide themselves whether to wait; a
-#: lease decides by its job.
+#: Commands whose replies do not wait for a commit, or that decide themselves whether to wait. The
+#: reply to FETCH waits only for earlier changes of its job.
 NEVER_WAIT: Final = frozenset(
-    {b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER", b"MILLRACE"}
+    {
+        *(b"PUSH", b"FETCH", b"ACK", b"BEAT", b"INFO"),
+        *(b"END", b"BATCH", b"TRACK", b"WORKER", b"MILLRACE"),
+    }
 )
 PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
-#: Commands that are refused while the store cannot be written, besides some of QUEUE.
+#: Commands that are refused while the store cannot be written, besides some forms of QUEUE and
+#: MILLRACE.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
@@ -80,7 +84,7 @@ def error_reply(text: str) -> bytes:
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
-def quote_input(data: bytes) -> str:
+def shown_input(data: bytes) -> str:
     """A client's bytes for an error text."""
     return data[:MAX_ECHO].decode("utf-8", "replace")
 
@@ -128,10 +132,12 @@ class FaktoryConnection(Connection):
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
         # The usual case: one complete command, and the connection is idle.
-        end = len(data) - 1
-        if self._idle and 0 <= end <= self._lines.limit and data.find(b"\n") == end:
-            self.dispatch(data[:-1], now)
-            self._idle = self.waiter is None and self.work is None and not self.closing
+        end = data.find(b"\n") if self._idle else -1
+        if 0 <= end <= self._lines.limit and end == len(data) - 1:
+            self.dispatch(data[:end], now)
+            if self.waiter is None and self.work is None and not self.closing:
+                return False
+            self._idle = False
             return self.work is not None and self.run(now, most)
         self._lines.feed(data)
         more = self.run(now, most)
@@ -162,18 +168,13 @@ class FaktoryConnection(Connection):
             self.begin_work(self._push_large(line, now), len(line))
             return
         verb, space, argument = line.removesuffix(b"\r").partition(b" ")
-        if not self.identified:
+        if not self.identified or verb not in COMMANDS:
             if is_web_request(line):
                 self.reject_web_client(self.hub)
+            elif self.identified:
+                self.reply_error(error_reply(f"unknown command {shown_input(verb)}"))
             else:
                 self._hello(verb, argument, now)
-            return
-        command = COMMANDS.get(verb)
-        if command is None and is_web_request(line):
-            self.reject_web_client(self.hub)
-            return
-        if command is None:
-            self.reply_error(error_reply(f"unknown command {quote_input(verb)}"))
             return
         engine = self.engine
         self.hub.commands += 1
@@ -185,9 +186,21 @@ class FaktoryConnection(Connection):
             return
         if engine.durable and verb not in NEVER_WAIT:
             self.caller.wait()
+        argument_or_none = argument if space else None
         try:
-            command(self, argument if space else None, now)
+            # The table has all commands. Compiled code calls a method directly only by its name,
+            # so the most frequent commands have a line here.
+            if verb == b"FETCH":
+                self._fetch(argument_or_none, now)
+            elif verb == b"ACK":
+                self._ack(argument_or_none, now)
+            elif verb == b"PUSH":
+                self._push(argument_or_none, now)
+            else:
+                COMMANDS[verb](self, argument_or_none, now)
         except ClientError as problem:
+            if verb in CHANGING:
+                self.caller.wait()  # an error can depend on other jobs
             self.reply_error(error_reply(str(problem)))
 
     def reply_error(self, reply: bytes) -> None:
@@ -207,7 +220,7 @@ class FaktoryConnection(Connection):
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.drop_work()  # it refers to this connection
+        self.drop_work()  # the generator refers to this connection
         self.hub.readings.end(self)
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
@@ -224,7 +237,7 @@ class FaktoryConnection(Connection):
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self.reply_and_close(
                 error_reply(
-                    f"expected HELLO {{...}} first, got {quote_input(verb) or 'an empty line'}"
+                    f"expected HELLO {{...}} first, got {shown_input(verb) or 'an empty line'}"
                 )
             )
             return
@@ -256,7 +269,7 @@ class FaktoryConnection(Connection):
         logins, seconds = self.hub.logins, now / SECOND
         try:
             logins.check(self.address, seconds)
-            admitted = yield from admits(self._password, pwdhash, rounds, self._salt)
+            admitted = yield from hash_matches(self._password, pwdhash, rounds, self._salt)
             logins.check(self.address, seconds)  # again, because many clients can guess at once
         except TooManyGuesses as problem:
             self.reply_and_close(error_reply(str(problem)))
@@ -361,13 +374,13 @@ class FaktoryConnection(Connection):
                 units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
             except BadJson as deep_problem:
                 raise ClientError(f"invalid JSON: {deep_problem}") from None
-        self.begin_work(self._pushing(units, now), len(line))
+        self.begin_work(self._push_in_slices(units, now), len(line))
 
-    def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
+    def _push_in_slices(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
         """Read all jobs, then push the valid ones, in slices."""
         failed: dict[str, str] = {}
         pushes: list[NewJob] = []
-        undone, rule = self.engine.revert_count, self.hub.rule
+        reverts, rule = self.engine.revert_count, self.hub.rule
         try:
             for number, unit in enumerate(units, 1):
                 try:
@@ -375,7 +388,7 @@ class FaktoryConnection(Connection):
                     if rule is not None:
                         rule.check_push(push)
                     pushes.append(push)
-                except BadJson as wrong_type:  # one job of a wrong type refuses them all
+                except BadJson as wrong_type:  # a job of a wrong type refuses the command
                     self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
                     return
                 except ClientError as problem:
@@ -386,7 +399,7 @@ class FaktoryConnection(Connection):
                 self._take(push, now)
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-                    self._continue(undone)
+                    self._check_not_reverted(reverts)
         except ClientError as problem:
             self.caller.wait()
             self.reply_error(error_reply(str(problem)))
@@ -394,10 +407,10 @@ class FaktoryConnection(Connection):
         self.caller.wait()
         self.reply(bulk(msgspec.json.encode(failed)))
 
-    def _continue(self, undone: int) -> None:
+    def _check_not_reverted(self, reverts: int) -> None:
         """Stop a long command if the changes of an earlier slice were reverted."""
         engine = self.engine
-        if engine.revert_count != undone or engine.unavailable:
+        if engine.revert_count != reverts or engine.unavailable:
             reason = engine.unavailable or "the store failed"
             raise ClientError(f"{reason}: only a part was done, try again later")
 
@@ -443,12 +456,18 @@ class FaktoryConnection(Connection):
     def timed_out(self, now: int) -> None:
         self.waiter = None
         if self._awaited_id:
-            self._say_result()
+            self._reply_with_result()
         elif self._fetches_many:
             self._fetches_many = False
             self._reply_with_jobs([])
         else:
             self.reply(NOTHING)
+
+    def input_closed(self, now: int) -> bool:
+        """The client has closed its sending side: everything that it sent is answered. The session
+        finds out if the client is gone.
+        """
+        return True
 
     def stop_waiting(self, now: int) -> None:
         """The server stops: FETCH gets no job, and a client that waits for the end of a job gets
@@ -464,7 +483,7 @@ class FaktoryConnection(Connection):
             body = _decode_ack(line if line.isascii() else go_json.repair_text(line))
             jid = body["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
-            raise ClientError(f"invalid ACK {quote_input(argument or b'')}") from None
+            raise ClientError(f"invalid ACK {shown_input(argument or b'')}") from None
         result = extensions.result_of_ack(body["result"]) if "result" in body else None
         job = self._held(jid or "", now)
         if job is not None:
@@ -491,12 +510,12 @@ class FaktoryConnection(Connection):
             message = cut(go_json.string(mine.get("message"), "message"), 1000)
             backtrace = go_json.strings(mine.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
-            raise ClientError(f"invalid FAIL {quote_input(line)}") from None
+            raise ClientError(f"invalid FAIL {shown_input(line)}") from None
         if not jid:
             raise ClientError("missing JID")
         job = self._held(jid, now)
         if job is None:
-            raise ClientError(f"Job not found {quote_input(jid.encode())}")
+            raise ClientError(f"Job not found {shown_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
         self.reply(OK)
 
@@ -509,10 +528,10 @@ class FaktoryConnection(Connection):
             rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
             running = go_json.strings(mine.get("running"), "running")
         except BadJson:
-            raise ClientError(f"invalid BEAT {quote_input(line)}") from None
+            raise ClientError(f"invalid BEAT {shown_input(line)}") from None
         worker = self.hub.workers.known.get(wid)
         if worker is None:
-            raise ClientError(f"unknown worker {quote_input(wid.encode())}")
+            raise ClientError(f"unknown worker {shown_input(wid.encode())}")
         worker.beat_at = now
         worker.rss_kb = rss_kb
         if state in {"quiet", "terminate"}:
@@ -550,25 +569,25 @@ class FaktoryConnection(Connection):
                 raise ClientError("QUEUE LATENCY does not support wildcards")
             self.reply(bulk(info.latency(self.engine, names, now)))
         else:
-            raise ClientError(f"no such QUEUE subcommand: {quote_input(sub)}")
+            raise ClientError(f"no such QUEUE subcommand: {shown_input(sub)}")
 
     def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
         engine = self.engine
         if names == ["*"]:
             names = list(engine.queues)
-        undone = engine.revert_count
+        reverts = engine.revert_count
         try:
             for number, name in enumerate(names, 1):
                 if what == b"REMOVE":
                     with closing(engine.remove_queue_in_slices(name, now)) as steps:
                         for _ in steps:
                             yield
-                            self._continue(undone)
+                            self._check_not_reverted(reverts)
                 else:
                     engine.pause(name, paused=what == b"PAUSE", now=now)
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-                    self._continue(undone)
+                    self._check_not_reverted(reverts)
         except ClientError as problem:
             self.reply_error(error_reply(str(problem)))
             return
@@ -577,15 +596,15 @@ class FaktoryConnection(Connection):
 
     def _mutate(self, argument: bytes | None, now: int) -> None:
         operation = mutate.read(argument or b"")
-        self.begin_work(self._mutating(operation, now), len(argument or b""))
+        self.begin_work(self._mutate_in_slices(operation, now), len(argument or b""))
 
-    def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
+    def _mutate_in_slices(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
         engine = self.engine
-        undone = engine.revert_count
+        reverts = engine.revert_count
         try:
             for _ in mutate.carry_out(engine, operation, now):
                 yield
-                self._continue(undone)
+                self._check_not_reverted(reverts)
         except ClientError as problem:
             self.caller.wait()
             self.reply_error(error_reply(str(problem)))
@@ -601,7 +620,7 @@ class FaktoryConnection(Connection):
 
     def _worker(self, argument: bytes | None, now: int) -> None:
         """WORKER QUIET|TERMINATE wid|*: an extension, as on the original's web page."""
-        words = quote_all(argument or b"").split()
+        words = decode_lossy(argument or b"").split()
         states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
         if len(words) != 2 or words[0].upper() not in states:
             raise ClientError("expected WORKER QUIET|TERMINATE <wid>|*")
@@ -623,7 +642,9 @@ class FaktoryConnection(Connection):
         line = _need(argument)
         request = many.parse(line)
         if self.hub.rule is not None and request.read is None:
-            raise QueueRefused("bulk loads are not allowed on this port: it has a rule for queues")
+            raise QueueRefused(
+                "MILLRACE is not allowed on this port, except read: it has a rule for queues"
+            )
         if self.engine.unavailable and request.changes:
             raise StoreUnavailable(self.engine.unavailable)
         if self.engine.pushes_refused and request.stage is not None:
@@ -633,9 +654,9 @@ class FaktoryConnection(Connection):
         elif request.fetch is not None:
             self._fetch_many(request.fetch, now)
         elif request.ack is not None:
-            self.begin_work(self._acknowledging(request.ack, now), len(line))
+            self.begin_work(self._acknowledge_in_slices(request.ack, now), len(line))
         else:
-            self.begin_work(self._answering(request, now), len(line))
+            self.begin_work(self._execute_bulk_request(request, now), len(line))
 
     def _fetch_many(self, request: "extensions.FetchRequest", now: int) -> None:
         """Lease up to `count` jobs; without a ready job, wait for one as FETCH does."""
@@ -667,10 +688,12 @@ class FaktoryConnection(Connection):
         units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]
         self.reply_with_jobs(jobs, bulk(b"[%b]" % b",".join(units)))
 
-    def _acknowledging(self, acks: "list[extensions.Acknowledgement]", now: int) -> Iterator[None]:
+    def _acknowledge_in_slices(
+        self, acks: "list[extensions.Acknowledgement]", now: int
+    ) -> Iterator[None]:
         """Complete several jobs in slices. As with ACK, unknown jobs are no error."""
         engine = self.engine
-        undone, done = engine.revert_count, 0
+        reverts, done = engine.revert_count, 0
         try:
             results = [extensions.result_of_ack(ack.result) for ack in acks]
             for number, (ack, result) in enumerate(zip(acks, results, strict=True), 1):
@@ -680,7 +703,7 @@ class FaktoryConnection(Connection):
                     done += 1
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-                    self._continue(undone)
+                    self._check_not_reverted(reverts)
         except ClientError as problem:
             self.caller.wait()
             self.reply_error(error_reply(str(problem)))
@@ -705,17 +728,17 @@ class FaktoryConnection(Connection):
         self.caller.wait()  # the end of the job may not be committed yet
         self.reply(bulk(extensions.describe_outcome(jid, outcome)))
 
-    def _say_result(self) -> None:
+    def _reply_with_result(self) -> None:
         jid, self._awaited_id = self._awaited_id, ""
         self.caller.wait()
         self.reply(bulk(extensions.describe_job(jid, extensions.newest_job(self.engine, jid))))
 
-    def _answering(self, request: "many.BulkRequest", now: int) -> Iterator[None]:
+    def _execute_bulk_request(self, request: "many.BulkRequest", now: int) -> Iterator[None]:
         engine = self.engine
-        go_on = partial(self._continue, engine.revert_count)
+        check_store = partial(self._check_not_reverted, engine.revert_count)
         try:
             body = yield from many.execute_bulk(
-                engine, request, self.hub.readings, self, go_on, now
+                engine, request, self.hub.readings, self, check_store, now
             )
         except ClientError as problem:
             self.caller.wait()
@@ -735,14 +758,14 @@ def _need(argument: bytes | None) -> bytes:
 def _queue_names(data: bytes) -> list[str]:
     """The distinct queue names of a command in their order."""
     if len(data) > MAX_QUEUES_BYTES:
-        raise ClientError(f"names of queues too long: at most {MAX_QUEUES_BYTES} bytes")
-    names = list(dict.fromkeys(quote_all(data).split()))
+        raise ClientError(f"queue names too long: at most {MAX_QUEUES_BYTES} bytes")
+    names = list(dict.fromkeys(decode_lossy(data).split()))
     if len(names) > MAX_QUEUES:
         raise ClientError(f"too many queues: at most {MAX_QUEUES}, not {len(names)}")
     return names
 
 
-def quote_all(data: bytes) -> str:
+def decode_lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 

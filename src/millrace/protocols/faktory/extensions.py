@@ -39,6 +39,7 @@ from millrace.engine.job import SECOND, Job, NewJob, add_time
 from millrace.engine.retention import MAX_RETENTION
 from millrace.engine.states import DEAD, DONE, LEASED, STATE_NAMES
 from millrace.engine.waiters import JobOutcome
+from millrace.protocols import go_json
 from millrace.protocols.errors import ClientError
 from millrace.protocols.payloads import BASE64
 from millrace.protocols.registry import FAKTORY
@@ -47,10 +48,10 @@ from millrace.records.types import MAX_PRIORITY
 MAX_TAGS: Final = 100
 MAX_TAG_LENGTH: Final = 255
 MAX_DEPENDENCIES: Final = 1000
-#: A job id is looked up among this many jobs that have it.
+#: Of the jobs with one id, the oldest and this number of the newest are examined.
 MAX_DUPLICATES: Final = 16
 MAX_RESULT_BYTES: Final = 1 << 20
-#: Seconds that a request waits for the end of a job at most.
+#: Maximum number of seconds that a request waits for the end of a job.
 MAX_RESULT_WAIT: Final = 60
 MAX_CANCELLED: Final = 1000
 CANCEL_BATCH_SIZE: Final = 50
@@ -59,9 +60,9 @@ MAX_FETCH_QUEUES: Final = 1000
 #: A reply to a bulk fetch has no further job after this number of bytes.
 FETCH_BYTES_LIMIT: Final = 1 << 20
 MAX_ACKNOWLEDGED: Final = 1000
-#: Jobs that a BEAT lists at most.
+#: Maximum number of jobs in a BEAT; further ones are ignored.
 MAX_RUNNING: Final = 10_000
-#: No work unit without these bytes has extensions.
+#: Only work units that contain these bytes can have extensions.
 MARK: Final = b'"millrace"'
 
 _Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TAG_LENGTH)]
@@ -89,7 +90,7 @@ def apply_extensions(push: NewJob, engine: Engine) -> None:
     try:
         wanted = _decode(custom or b"{}").millrace
     except msgspec.ValidationError as error:
-        raise ClientError(f"invalid custom: {error}") from None
+        raise ClientError(f"invalid custom: {go_json.plain(error)}") from None
     push.rank = wanted.priority
     push.tags = list(dict.fromkeys(wanted.tags))
     if wanted.keep_result is not None:
@@ -130,12 +131,12 @@ class ResultRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ResultReply(msgspec.Struct, omit_defaults=True):
-    """How a job stands. `unknown`: it never existed, or it has ended and is not kept."""
+    """The state of a job. `unknown`: it never existed, or it has ended and is not kept."""
 
     jid: str
     state: str
     result: str | None = None
-    #: `base64` if the result is no UTF-8 text.
+    #: `base64` if the result is not UTF-8.
     result_encoding: str = ""
     error_type: str = ""
     error_message: str = ""
@@ -153,7 +154,7 @@ def result_of_ack(text: str | None) -> bytes | None:
 
 def newest_job(engine: Engine, jid: str) -> Job | None:
     found = engine.find_all(jid, 1)
-    return found[0] if found else None
+    return found[-1] if found else None
 
 
 def has_ended(job: Job | None) -> bool:
@@ -192,17 +193,17 @@ def _reply(jid: str, state: str, job: Job, result: bytes | None) -> bytes:
 
 
 def cancel_jobs(
-    engine: Engine, jids: list[str], go_on: Callable[[], None], now: int
+    engine: Engine, jids: list[str], check_store: Callable[[], None], now: int
 ) -> Generator[None, None, bytes]:
-    """Cancel all unfinished jobs with these ids in slices, running ones included. `go_on` raises
-    an error if the server must not continue.
+    """Cancel all unfinished jobs with these ids in slices, running ones included. `check_store`
+    raises an error if the server must not continue.
     """
     cancelled: list[str] = []
     refused: dict[str, str] = {}
     for number, jid in enumerate(dict.fromkeys(jids)):
         if number and number % CANCEL_BATCH_SIZE == 0:
             yield
-            go_on()
+            check_store()
         found = [job for job in engine.find_all(jid, MAX_DUPLICATES) if not has_ended(job)]
         if not found:
             engine.caller.wait()  # the end of the job may not be committed yet

@@ -1,12 +1,12 @@
-"""Features of the engine that the Python SDK sets: limits, recurring jobs and tracked jobs.
+"""Features of the engine that the Python SDK uses: limits, recurring jobs and tracked jobs.
 
     MILLRACE {"limit": {"queue": "images", "maximum": 2}}     at most 2 leased jobs; 0: no limit
     MILLRACE {"recur": {"id": "nightly", "jobtype": "report", "args": [], "every": 86400}}
     MILLRACE {"unrecur": "nightly"}                            end a recurring job
     MILLRACE {"track": ["jid"]}, MILLRACE {"untrack": ["jid"]}
 
-Each reply is {"changed": N}, the number of things that changed. The jobs of a recurring job have
-the rules of jobs that were pushed over HTTP.
+Each reply is {"changed": N}, the number of changes. The jobs of a recurring job follow the rules of
+jobs that were pushed over HTTP.
 """
 
 from typing import Annotated, Final
@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import SECOND
-from millrace.engine.limits import OF_QUEUE
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.recurring import RecurringJob
 from millrace.protocols.errors import ClientError
 from millrace.protocols.registry import HTTP
@@ -56,7 +56,7 @@ class RecurRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 def set_limit(engine: Engine, request: LimitRequest, now: int) -> int:
     _check_queue(request.queue)
-    if engine.set_limit(OF_QUEUE + request.queue, request.maximum or None, 0, now):
+    if engine.set_limit(QUEUE_KEY_PREFIX + request.queue, request.maximum or None, 0, now, HTTP):
         return 1
     engine.caller.wait()  # its deletion may not be committed yet
     return 0
@@ -102,7 +102,7 @@ def track(engine: Engine, jids: list[str], now: int | None) -> int:
     tracked = engine.annotations.tracked
     changed = [jid for jid in dict.fromkeys(jids) if (jid in tracked) == (now is None)]
     for jid in changed:
-        engine.track(jid, now)
+        engine.track(jid, now, HTTP)
     if not changed:
         engine.caller.wait()
     return len(changed)

@@ -1,4 +1,4 @@
-"""The state shared by all Faktory connections: engine, workers, counters of INFO."""
+"""The state shared by all Faktory connections: engine, workers, bulk reads, password."""
 
 from collections.abc import Callable, Generator, Iterator
 from hashlib import sha256
@@ -31,8 +31,10 @@ HASH_BATCH_SIZE: Final = 256
 Challenge = Callable[[], tuple[int, str]]
 
 
-def admits(password: str, pwdhash: str, rounds: int, salt: str) -> Generator[None, None, bool]:
-    """Whether this is the hash of the password, computed in slices."""
+def hash_matches(
+    password: str, pwdhash: str, rounds: int, salt: str
+) -> Generator[None, None, bool]:
+    """Whether `pwdhash` is the hash of the password, which is computed in slices."""
     digest = (password + salt).encode()
     for number in range(rounds):
         digest = sha256(digest).digest()
@@ -67,6 +69,7 @@ class FaktoryHub(Hub):
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
         self.readings = Readings()
         self.logins = LoginLimiter()
+        self._watch_lost_workers()
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
         self.of_worker.setdefault(wid, set()).add(connection)
@@ -82,7 +85,7 @@ class FaktoryHub(Hub):
                 self.engine.set_alarm((self, worker.wid), self._lost_at(worker, now))
 
     def advance(self, worker: Worker, state: int) -> None:
-        """Move a worker on to quiet or terminate: it gets no more jobs, on any connection."""
+        """Advance a worker to quiet or terminate: it gets no more jobs, on any connection."""
         if worker.advance(state):
             for connection in self.of_worker.get(worker.wid, ()):
                 if connection.waiter is not None:
@@ -90,7 +93,20 @@ class FaktoryHub(Hub):
 
     def reload(self, settings: FaktoryConfig) -> None:
         self.password = settings.password
+        was_on = self.recover_lost_workers
         self.recover_lost_workers = settings.recover_lost_workers
+        if not was_on:
+            self._watch_lost_workers()
+
+    def _watch_lost_workers(self) -> None:
+        """Set the alarms of workers with jobs that have left without one: before a restart, or
+        while the jobs of lost workers were not recovered.
+        """
+        if not self.recover_lost_workers:
+            return
+        clock = self.engine.clock
+        for wid in {job.holder for job in self._leased()} - self.of_worker.keys():
+            self.engine.set_alarm((self, wid), clock + LOST_AFTER)
 
     def stop(self) -> None:
         """The server stops: no job is leased, and every worker learns it at its next BEAT."""
@@ -108,6 +124,8 @@ class FaktoryHub(Hub):
 
     def alarm(self, what: str, now: int) -> None:
         """Fail the jobs of a worker that has disconnected and not returned."""
+        if not self.recover_lost_workers:
+            return  # switched off since then
         wid = what
         worker = self.workers.known.get(wid)
         if worker is not None and worker.connections:
@@ -119,13 +137,18 @@ class FaktoryHub(Hub):
         mine = list(islice(self._leased_by(wid), LOST_WORKER_BATCH_SIZE))
         if len(mine) == LOST_WORKER_BATCH_SIZE:
             self.engine.set_alarm((self, wid), now)  # the rest follows in the next turn
-        message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
+        message = f"worker {wid} has disconnected and sent no BEAT for {LOST_AFTER // SECOND} s"
         for job in mine:
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])
 
     def _leased_by(self, wid: str) -> Iterator[Job]:
+        for job in self._leased():
+            if job.holder == wid:
+                yield job
+
+    def _leased(self) -> Iterator[Job]:
         for job in self.engine.leased.values():
-            if job.holder == wid and job.holder_protocol == FAKTORY:
+            if job.holder_protocol == FAKTORY and job.holder:
                 yield job
 
     def _lost_at(self, worker: Worker, now: int) -> int:

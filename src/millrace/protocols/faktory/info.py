@@ -11,7 +11,7 @@ from millrace.protocols.times import rfc3339
 
 from .hub import FaktoryHub
 
-#: The level of the original that this serves. Clients compare it.
+#: The version of the original with the same behaviour. Clients compare it.
 FAKTORY_VERSION: Final = "1.10.0"
 
 _encode = msgspec.json.Encoder().encode
@@ -75,12 +75,12 @@ def latency(engine: Engine, names: list[str], now: int) -> bytes:
     ages: dict[str, float] = {}
     for name in sorted(set(names)):
         queue = engine.queues.get(name)
-        oldest = None if queue is None else queue.ready.peek()
+        oldest = None if queue is None else queue.ready.oldest()
         age = 0 if oldest is None else max(0, now - oldest.ready_at)
         ages[name] = age / 1_000_000 if age else 0
     return _encode(ages)
 
 
 def _task(moved: int, size: int) -> dict[str, int]:
-    # There are no rounds of a task loop to count or time: the clock moves each job at its moment.
+    # No task loop exists whose cycles could be counted: each job moves when it is due.
     return {"cycles": moved, "enqueued": moved, "size": size, "wall_time_sec": 0}

@@ -44,7 +44,7 @@ def wrapped(engine: Engine, job: Job) -> str:
 
 
 def _mail(payload: bytes) -> str:
-    """`UserMailer#welcome`"""
+    """The method of a mailer job, `UserMailer#welcome`; else empty."""
     try:
         mailer, method = map(_text, _delivery(payload)[0].arguments[:2])
     except (msgspec.MsgspecError, RecursionError, IndexError, ValueError):

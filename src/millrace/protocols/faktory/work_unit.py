@@ -1,9 +1,9 @@
 """Work units: Faktory's job as JSON, to and from the engine's.
 
-The payload of a Faktory job is its `args`, byte for byte. What else came with it (custom,
-created_at, at, unknown members) is kept in `wire_fields`, four pieces of JSON text between
-newlines, which no piece can contain because the command was one line. A
-`failure` that the client sent is a fifth piece; it is delivered until the job fails here.
+The payload of a Faktory job is its `args`, byte for byte. The other members (custom,
+created_at, at, unknown ones) are kept in `wire_fields`: four pieces of JSON text, separated by
+newlines. No piece contains a newline, because the command was one line. A `failure` that the client
+sent is a fifth piece; workers get it until the job fails here.
 """
 
 import re
@@ -31,11 +31,11 @@ MIN_RESERVE: Final = 60
 MAX_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 #: Longer names are not remembered, to bound the memory.
-MAX_REMEMBERED: Final = 255
+MAX_REMEMBERED_LENGTH: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
-#: The spec of a work unit with only the required members.
+#: The `wire_fields` of a work unit with only the required members.
 _PLAIN: Final = b"\n\n\n"
-#: The spec of a work unit with a payload in base64.
+#: The `wire_fields` of a work unit with a payload in base64.
 _ENCODED: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
 #: Queue names that were checked before.
 _good_names: set[str] = set()
@@ -62,7 +62,7 @@ _encode_text = msgspec.json.Encoder().encode
 
 
 def read(line: bytes, now: int) -> NewJob:
-    """A pushed work unit; raises its first error."""
+    """Read a pushed work unit, or raise its first error."""
     if not line.isascii():
         line = go_json.repair_text(line)
     if b"\r" in line:
@@ -148,7 +148,7 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
 
 
 def jid_of(line: bytes) -> str:
-    """The jid of a refused work unit; empty without one."""
+    """The jid of a refused work unit, or an empty string."""
     mine, _ = go_json.folded(line, _KNOWN)
     return go_json.string(mine.get("jid"), "jid")
 
@@ -196,7 +196,7 @@ def _push(
     tail: bytes,
     now: int,
 ) -> NewJob:
-    """Check in the original's order."""
+    """Check the members in the original's order, and return the job."""
     if not all(-_INT_MAX - 1 <= n <= _INT_MAX for n in (retry, reserve_for, backtrace)):
         raise BadJson("a number is out of range")
     if args[0] != 0x5B and args != b"null":
@@ -204,7 +204,7 @@ def _push(
     if custom and custom[0] != 0x7B and custom != b"null":
         raise BadJson("custom must be an object")
     if custom == b"null" or not custom[1:-1].strip():
-        custom = b""  # as good as absent
+        custom = b""  # an empty object counts as absent
     if len(jid) < 8 and len(jid.encode()) < 8:
         raise ClientError("jobs must have a reasonable jid parameter")
     if not jobtype:
@@ -238,7 +238,7 @@ def _check_name(queue: str) -> None:
         raise ClientError(
             f"cannot get {go_json.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
         )
-    if len(_good_names) < 10_000 and len(queue) <= MAX_REMEMBERED:
+    if len(_good_names) < 10_000 and len(queue) <= MAX_REMEMBERED_LENGTH:
         _good_names.add(queue)
 
 
@@ -256,11 +256,11 @@ def same(job: Job, payload: bytes, push: NewJob) -> bool:
 
 
 def _foreign(job: Job, payload: bytes) -> tuple[bytes, bytes]:
-    """Payload and spec of a job that another protocol pushed: a JSON array as it is, other JSON as
-    an array of one, other text as a JSON string, other bytes as base64, which `custom` tells.
+    """The args and `wire_fields` of a job that another protocol pushed: an array as it is, other
+    JSON as an array of one, text as a JSON string, other bytes as base64, marked in `custom`.
     """
     if not payload and job.origin == MASENKO:
-        return b"[]", _PLAIN  # it was pushed without any
+        return b"[]", _PLAIN  # it was pushed without a payload
     payload, encoded = as_json(payload)
     # A line break can only stand between values here, and clients read work units as lines.
     payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
@@ -270,19 +270,51 @@ def _foreign(job: Job, payload: bytes) -> tuple[bytes, bytes]:
 
 def write_large(job: Job, payload: bytes) -> tuple[bytes, bytes, bytes]:
     """The work unit in three parts, without a copy of a payload that needs no conversion."""
-    if job.origin != FAKTORY:
+    if not _is_own(job, payload):
         return write(job, payload), b"", b""
-    head, _, tail = write(job, b"\0").partition(b"\0")  # JSON contains no such byte
+    head, _, tail = _write(job, b"\0", job.wire_fields).partition(b"\0")  # JSON has no such byte
     return head, payload, tail
 
 
 def write(job: Job, payload: bytes) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
-    if job.origin == FAKTORY:
-        args, spec = payload, job.wire_fields
-    else:
-        args, spec = _foreign(job, payload)
-    if spec == _PLAIN and job.failure is None:  # as below, for most jobs
+    if _is_own(job, payload):
+        return _write(job, payload, job.wire_fields)
+    args, spec = _foreign(job, payload)
+    return _write(job, args, job.wire_fields if job.origin == FAKTORY and spec == _PLAIN else spec)
+
+
+def _is_own(job: Job, payload: bytes) -> bool:
+    """Whether the payload is the array of a push over Faktory. A Qless worker can replace it by any
+    JSON; such a job has details.
+    """
+    return job.origin == FAKTORY and (
+        job.extra is None
+        or job.extra.details is None
+        or (
+            payload[:1] == b"["
+            and b"\n" not in payload
+            and b"\r" not in payload
+            and _is_utf8(payload)
+        )
+    )
+
+
+def _is_utf8(payload: bytes) -> bool:
+    if payload.isascii():
+        return True
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _write(job: Job, args: bytes, spec: bytes) -> bytes:
+    if spec == _PLAIN and job.failure is None and job.ready_at:  # as below, for most jobs
+        created_at = enqueued_at = rfc3339(job.created).encode()
+        if job.ready_at != job.created:
+            enqueued_at = rfc3339(job.ready_at).encode()
         return (
             b'{"retry":%d,"jid":%b,"queue":%b,"jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
             % (
@@ -290,8 +322,8 @@ def write(job: Job, payload: bytes) -> bytes:
                 _encode_text(job.jid),
                 _encode_text(job.queue),
                 _encode_text(job.kind or job.queue),
-                rfc3339(job.created).encode(),
-                rfc3339(job.ready_at).encode(),
+                created_at,
+                enqueued_at,
                 args,
             )
         )

@@ -98,7 +98,7 @@ class GoqueueConnection(Connection):
         return self._input.join() and self._do(now)
 
     def _do(self, now: int) -> bool:
-        """As `_step`, for the input in one piece."""
+        """Execute the next command if its input is in one piece; False if it is incomplete."""
         data, at = self._input.data, self._input.start
         end = data.find(0, at, at + MAX_WORD + 1)
         if end < 0:
@@ -338,5 +338,6 @@ COMMANDS: Final[dict[bytes, Callable[["GoqueueConnection", int, int], bool]]] = 
     b"DELETE": GoqueueConnection._delete,
     b"RESERVE": GoqueueConnection._reserve,
 }
-#: Replies that depend on no durable state; the reply to a lease waits for its job.
+#: Commands whose replies depend on no durable state. The reply to a lease waits only for earlier
+#: changes of its job.
 NEVER_WAIT: Final = frozenset({GoqueueConnection._connect, GoqueueConnection._reserve})

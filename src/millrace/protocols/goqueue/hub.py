@@ -19,7 +19,7 @@ class GoqueueHub(Hub):
         max_deliveries: int = 0,
     ) -> None:
         super().__init__(engine, max_connections)
-        #: The largest data of a job.
+        #: Maximum size of the data of a job.
         self.max_data = max_data
         #: The number of leases after which a job goes to the dead set. 0: no limit.
         self.max_deliveries = max_deliveries

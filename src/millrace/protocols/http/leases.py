@@ -104,6 +104,6 @@ def _held(engine: Engine, lease: LeaseToken, worker: str, now: int) -> Job:
 
 
 def _check_duration(lease_for: int) -> None:
-    """Check a duration that has a default, 0."""
+    """Check the duration of a lease; 0 selects the default."""
     if 0 < lease_for < MIN_LEASE:
         raise CodedError("A lease must last between 1 second and 365 days.")

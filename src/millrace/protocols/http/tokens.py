@@ -11,7 +11,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.protocols.errors import CodedError
 
-#: Note that stores the key, so that tokens survive a restart.
+#: The setting that stores the key, so that tokens survive a restart.
 LEASE_KEY: Final = "http/lease-key"
 #: Size of the digest in a token, in bytes.
 DIGEST_SIZE: Final = 12

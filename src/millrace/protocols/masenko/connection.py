@@ -14,6 +14,7 @@ from millrace.engine.waiters import Waiter
 from millrace.protocols.buffers import LineBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
+from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import MASENKO
 from millrace.protocols.web_clients import is_web_request
 
@@ -24,17 +25,18 @@ from .transaction import Transaction
 
 #: The heartbeat's name among the engine's alarms.
 HEARTBEAT: Final = "heartbeat"
-#: The reply to a transaction has the ids of its tasks, if it is no longer than this: the Python
-#: client reads it with one recv.
-MAX_IDS: Final = 4096
+#: Maximum size of a reply with the ids of a transaction's tasks; a longer one becomes `OK {}`. The
+#: Python client reads the reply with one recv.
+MAX_IDS_REPLY_BYTES: Final = 4096
 #: FETCH lines up to this size are remembered, because workers repeat them.
-MAX_ASKED: Final = 4096
+MAX_REMEMBERED_FETCH_BYTES: Final = 4096
 #: Longer verbs are cut.
 MAX_VERB: Final = 1 << 14
 #: A FETCH with up to this many queues is woken by a push. One with more looks for tasks after a
 #: pause, in slices.
 MAX_WAIT_QUEUES: Final = 1000
 SCAN_BATCH_SIZE: Final = 1000
+#: The minimum pause, and the pause for each queue, in microseconds.
 SCAN_INTERVAL: Final = 50_000
 SCAN_PAUSE_PER_QUEUE: Final = 2
 #: A longer line counts as several commands in a client's share of a turn.
@@ -49,10 +51,10 @@ class MasenkoConnection(Connection):
         #: The time of the last line; 0 before the first call with a time.
         self._heard_at = 0
         self._transaction: Transaction | None = None
-        self._asked: bytes | None = None
+        self._last_fetch: bytes | None = None
         self._queues: tuple[str, ...] = ()
         self._timeout = 0
-        #: The end of a FETCH with more queues than a client can wait for; see `_scan`.
+        #: The end of a FETCH with more than MAX_WAIT_QUEUES queues; see `_scan`.
         self._fetch_until = 0
         self._ended = False
         if hub.full:
@@ -98,15 +100,15 @@ class MasenkoConnection(Connection):
 
     def step(self, now: int) -> int:
         if not self._lines.pending:
-            self._run_dry()
+            self._handle_incomplete_line()
             return 0
         line = self._lines.take()
         self._heard_at = now
         self.execute_line(line, now)
         return 1 + len(line) // LONG_LINE
 
-    def _run_dry(self) -> None:
-        """All complete lines are executed."""
+    def _handle_incomplete_line(self) -> None:
+        """Handle the input after the last complete line: TLS, a line that is too long, its end."""
         if not self.is_native and is_web_request(self._lines.partial):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
@@ -220,7 +222,7 @@ class MasenkoConnection(Connection):
             engine.cancel_wait(self.waiter)
             self.waiter = None
         if self.hub.stopping:
-            return  # its tasks are ready again after the start, without a failure
+            return  # its tasks are ready after the next start, without a failure
         if self.caller.holder:
             engine.leases.close(self.caller.holder, now)
 
@@ -247,9 +249,9 @@ class MasenkoConnection(Connection):
         self.respond(b"OK", b'OK {"id":%d}\n' % job.seq)
 
     def _fetch(self, payload: bytes, now: int) -> None:
-        if payload != self._asked:
+        if payload != self._last_fetch:
             self._queues, self._timeout = tasks.read_fetch(payload, self.hub.heartbeat)
-            self._asked = payload if len(payload) <= MAX_ASKED else None
+            self._last_fetch = payload if len(payload) <= MAX_REMEMBERED_FETCH_BYTES else None
         queues = self._queues
         if not queues:
             self.respond(b"EMPTY", EMPTY)
@@ -330,7 +332,7 @@ class MasenkoConnection(Connection):
         return job
 
     def _find(self, seq: int, now: int) -> Job | None:
-        """A task that this connection has."""
+        """The task with this id, if this connection holds it."""
         engine, holder = self.engine, self.caller.holder
         job = engine.jobs.get(seq) if engine.leases.holds(holder, seq) else None
         return job if job and engine.reclaim(job, holder, MASENKO, now) else None
@@ -374,6 +376,7 @@ class MasenkoConnection(Connection):
         held: dict[int, Job] = {}
         for number, operation in enumerate(transaction.operations):
             if not isinstance(operation, int):
+                transaction.check_rule(operation)  # a blocker may have moved since its command
                 continue
             job = self._find(operation, now)
             if job is None:  # another client has ended it
@@ -414,6 +417,7 @@ class MasenkoConnection(Connection):
                         return
                     acked.append(operation)
                 else:
+                    transaction.check_rule(operation)
                     blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
                     operation.blockers = blockers
                     ids.append(transactions.stage(name, operation, now).seq)
@@ -426,6 +430,9 @@ class MasenkoConnection(Connection):
                         return
             self._seal(name, acked, now)
             sealed = True
+        except QueueRefused as refusal:
+            self.reply_error(error_reply(str(refusal)))
+            return
         finally:
             if not sealed:
                 transactions.abandon(name, now)
@@ -438,13 +445,14 @@ class MasenkoConnection(Connection):
         self.respond(b"OK", _ids_reply(ids))
 
     def _carry_out(self, name: str, now: int) -> Generator[None, None, bool]:
-        """Carry out a sealed transaction before its reply: every client that knows of the OK must
-        find all of it. Return whether the seal is durable.
+        """Carry out a sealed transaction before its reply, so that no client sees a part of it
+        after the OK. Return whether the seal is durable.
         """
         engine, transactions = self.engine, self.engine.transactions
         turn, reverts = engine.turn, engine.revert_count
         while transactions.is_sealed(name) or engine.is_turn_uncommitted(turn):
-            self.work_polls = not transactions.is_sealed(name)
+            if not transactions.is_sealed(name):
+                self.await_commit()
             yield
             if engine.revert_count != reverts:
                 reverts = engine.revert_count
@@ -462,10 +470,10 @@ class MasenkoConnection(Connection):
 
 
 def _ids_reply(ids: list[int]) -> bytes:
-    if not ids or len(ids) > MAX_IDS:
+    if not ids or len(ids) > MAX_IDS_REPLY_BYTES:
         return OK
     reply = b'OK {"ids":[%b]}\n' % b",".join(b"%d" % seq for seq in ids)
-    return reply if len(reply) <= MAX_IDS else OK
+    return reply if len(reply) <= MAX_IDS_REPLY_BYTES else OK
 
 
 def capitals(verb: bytes) -> bytes:
@@ -487,7 +495,8 @@ COMMANDS: Final = {
     b"QUIT": MasenkoConnection._quit,
     b"ATOMIC": MasenkoConnection._atomic,
 }
-#: Commands whose replies depend on no durable state; a lease decides by its job.
+#: Commands whose replies do not wait for a commit. The reply to FETCH waits only for earlier
+#: changes of its task.
 NEVER_WAIT: Final = frozenset(
     {
         MasenkoConnection._ping,

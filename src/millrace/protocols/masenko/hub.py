@@ -50,8 +50,8 @@ class MasenkoHub(Hub):
         }
 
     def name(self, now: int) -> str:
-        """A name that no connection ever had, of this server or of one before it: leases are held
-        by it, and the store has them.
+        """A name that no connection has had before, in this run of the server or an earlier one:
+        the store contains leases with such names.
         """
         self._named_since = self._named_since or now
         self._named += 1

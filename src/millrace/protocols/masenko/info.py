@@ -11,7 +11,7 @@ from .replies import encoded
 
 #: Queues that one slice writes.
 INFO_BATCH_SIZE: Final = 500
-#: The names of the original's Prometheus series.
+#: The object `metrics`. Its members have the names of the original's Prometheus series.
 _METRICS = (
     b'{"masenko_clients_total":%d,"masenko_requests_total":%b,"masenko_responses_total":%b,'
     b'"masenko_tasks_total":{%b}}'

@@ -35,7 +35,10 @@ class MasenkoConfig(ListenerSection, frozen=True, kw_only=True, forbid_unknown_f
     dialect: Annotated[
         Dialect,
         choice(Dialect),
-        Doc('"original" omits `metrics` from INFO, as the original server does.'),
+        Doc(
+            '"original" omits `metrics` from INFO and limits the sizes of payloads and '
+            "transactions, as the original server does."
+        ),
     ] = "spec"
     max_line: Annotated[
         int,

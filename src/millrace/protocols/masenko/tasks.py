@@ -54,7 +54,7 @@ _REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 def read_push(line: bytes) -> NewJob:
-    """A task as pushed, its size unchecked, and its blockers as they were written."""
+    """Read a pushed task. Its size is not checked, its blockers are as the client wrote them."""
     try:
         task = _decode_push(line)
     except _REFUSED:
@@ -113,7 +113,11 @@ def check_blockers(push: NewJob, before: int) -> None:
 
 
 def check_size(push: NewJob, max_payload: int) -> None:
-    """The original's log has a byte for the length of a name, and two for that of a payload."""
+    """Apply the limits of the original's log, if `max_payload` is not 0: it has a byte for the
+    length of a name, and two for that of a payload.
+    """
+    if not max_payload:
+        return
     for name, what in (
         (push.queue, "queue"),
         (push.kind, "task"),
@@ -121,7 +125,7 @@ def check_size(push: NewJob, max_payload: int) -> None:
     ):
         if name not in _good_names and len(name.encode()) > MAX_NAME:
             raise ClientError(f"input: {what} name too long")
-    if 0 < max_payload < len(push.payload):
+    if max_payload < len(push.payload):
         raise ClientError("input: arguments too big")
 
 
@@ -373,14 +377,15 @@ def written(job: Job, payload: bytes) -> bytes:
 def _payload(payload: bytes) -> bytes:
     if not payload:
         return b""
-    if b" " in payload or b"\t" in payload or b"\r" in payload:
+    # A Qless worker can replace the payload by JSON with line feeds.
+    if b" " in payload or b"\t" in payload or b"\r" in payload or b"\n" in payload:
         payload = _compact(payload)
     return b',"payload":' + safe(payload)
 
 
 def _foreign(payload: bytes) -> bytes:
     """The payload of a job that another protocol pushed: JSON as it is, other text as a JSON
-    string, other bytes as base64, which a member beside it tells.
+    string, other bytes as base64, marked by the member `encoding`.
     """
     payload, in_base64 = as_json(payload)
     shown = b',"payload":' + safe(_compact(payload))
@@ -391,5 +396,5 @@ def _compact(payload: bytes) -> bytes:
     """JSON without the space between its parts, which stay as they are."""
     try:
         return msgspec.json.format(payload, indent=-1)
-    except _REFUSED:  # lone surrogates, a thousand brackets
+    except _REFUSED:  # lone surrogates, or too deep for the decoder
         return _SPACES.sub(rb"\1", payload)

@@ -10,7 +10,7 @@ from typing import Final
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.protocols.errors import ClientError
-from millrace.protocols.queue_rules import rule_of
+from millrace.protocols.queue_rules import check_blockers, rule_of
 
 from . import tasks
 
@@ -84,11 +84,17 @@ class Transaction:
             self._engine.skip_seqs(self.pushes)
             raise ClientError(problem)
 
+    def check_rule(self, push: NewJob) -> None:
+        """Refuse a push with a queue or a blocker that the rule of the port does not allow."""
+        if self._rule is not None:
+            self._rule.check_push(push)
+            known = [blocker for blocker in push.blockers if blocker > 0]
+            check_blockers(self._engine, tasks.blocker_seqs(known, self._engine.next_seq))
+
     def _push(self, payload: bytes) -> None:
         push = tasks.read_push(payload)
         tasks.check_blockers(push, self.pushes)
-        if self._rule is not None:
-            self._rule.check_push(push)
+        self.check_rule(push)
         self.pushes += 1
         if self._unwritable:
             return

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.protocols.payload_reads import forget, is_large, read_ahead
 
 from . import lua_values as lua
@@ -53,6 +54,8 @@ def _pop(
             found.append(write(api.qless, job))
             forget(api.engine, job)
             size += len(found[-1])
+            if len(found[-1]) > MAX_DIRECT_READ:
+                yield
         if len(jobs) < wanted:
             break
         yield
@@ -109,6 +112,9 @@ def in_slices(
             if job.seq in q.engine.jobs:
                 found.append(write(q, job))
                 size += len(found[-1])
+                forget(q.engine, job)
+                if len(found[-1]) > MAX_DIRECT_READ:
+                    yield
             forget(q.engine, job)
         if number % JOBS_BATCH_SIZE == 0:
             yield

@@ -27,15 +27,13 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
 }
 #: Commands that create jobs.
 PUSHING: Final = frozenset({"put", "recur"})
-#: Commands that change no durable state. They are also accepted while the engine is halted.
-READING: Final = (
-    frozenset(queries.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
-)
+#: Commands that are accepted while the store cannot be written: they change no job. They may remove
+#: workers from the list.
+READING: Final = frozenset(queries.COMMANDS) | throttles.READING | {"peek", "recur.get"}
 #: Commands that only read if their first argument is one of these. None: no arguments.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "track": {None},
     "tag": {b"get", b"top"},
-    "config": {b"get"},
     "consistencycheck": {None, b"0"},
 }
 
@@ -70,7 +68,7 @@ class QlessApi:
 
         `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>. `now` is the server's time; `args`
         contains the caller's time. Raises ScriptError, or QlessRefused if the command would change
-        state while the store fails. Messages are published with hub.publish.
+        state while the store fails.
         """
         qless = self.qless
         qless.refresh()
@@ -105,10 +103,10 @@ class QlessApi:
         own_clock = caller.own_clock
         try:
             if limits.in_use:
-                limits.settle_for(time)
+                limits.settle_by_client_clock(time)
             reply = call[3](self, call)
             if limits.in_use:
-                limits.settle_for(time)
+                limits.settle_by_client_clock(time)
         finally:
             caller.own_clock = False
         if reply.__class__ not in PLAIN and isinstance(reply, Generator):
@@ -118,7 +116,7 @@ class QlessApi:
     def _in_slices(self, work: Slices, time: int, *, own_clock: bool) -> Slices:
         """Run each slice of a command as the command itself runs."""
         engine, qless = self.engine, self.qless
-        undone = engine.revert_count
+        reverts = engine.revert_count
         modes = qless.early, qless.lower_first
         while True:
             qless.early, qless.lower_first = modes
@@ -134,7 +132,7 @@ class QlessApi:
                     engine.limits.settle(time)
                 caller.own_clock = False
             yield
-            if engine.revert_count != undone:
+            if engine.revert_count != reverts:
                 raise QlessRefused
 
     def do(self, command: str, now: int, args: Args) -> Any:
@@ -176,9 +174,7 @@ class QlessApi:
             self.engine.set_setting(key, value)
 
     def _reload_scripts(self) -> None:
-        """Store the scripts again, because the engine may have reverted the notes of loaded
-        scripts.
-        """
+        """Store the scripts again, because the engine may have reverted their settings."""
         self._learned_for = self.engine.revert_count
         for sha, script in self.hub.scripts.items():
             self.load_script(sha.decode(), script)
@@ -205,7 +201,7 @@ def _only_reads(command: str, args: Args) -> bool:
 
 
 def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
-    """Translate a call of dialects B to D: the time, followed by the arguments."""
+    """Translate a call of dialects B, C, D and T: the time, followed by the arguments."""
     if not command:
         raise ScriptError("Must provide a command")
     newer = dialect in dialect_d.DIALECTS

@@ -18,10 +18,10 @@ WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of
 
 #: Flags of a command: allowed before AUTH, allowed for a RESP2 subscriber, not queued by MULTI,
 #: rejected within MULTI.
-STRANGER: Final = 1
+BEFORE_AUTH: Final = 1
 SUBSCRIBER: Final = 2
 UNQUEUED: Final = 4
-ALONE: Final = 8
+NOT_IN_MULTI: Final = 8
 #: Its reply depends on no durable state.
 NEVER_WAITS: Final = 16
 #: It changes nothing.
@@ -29,7 +29,7 @@ READS: Final = 32
 
 #: Maximum size of the reply to a command that can request the same item repeatedly.
 MAX_REPLY_BYTES: Final = 64 << 20
-TOO_LARGE: Final = f"ERR the reply would have more than {MAX_REPLY_BYTES} bytes"
+TOO_LARGE: Final = f"ERR the reply would exceed {MAX_REPLY_BYTES} bytes"
 
 #: No upper limit.
 ANY: Final = 1 << 30

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from millrace.engine.job import SECOND
 from millrace.engine.waiters import Waiter
-from millrace.protocols.connection import Connection
+from millrace.protocols.connection import LARGE_REPLY, Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.queue_rules import QueueRefused
@@ -20,11 +20,11 @@ from millrace.protocols.web_clients import is_web_request
 
 from . import info, keys, pubsub, scripts
 from .commands import (
-    ALONE,
     ANY,
+    BEFORE_AUTH,
     NEVER_WAITS,
+    NOT_IN_MULTI,
     READS,
-    STRANGER,
     SUBSCRIBER,
     SYNTAX,
     UNQUEUED,
@@ -62,7 +62,8 @@ from .transactions import Queued, QueuedCommands, WorkStep
 #: Maximum number of commands of a transaction.
 MAX_TRANSACTION_COMMANDS: Final = 10_000
 TOO_MANY_COMMANDS: Final = (
-    f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands, and not too large"
+    f"ERR a transaction may have at most {MAX_TRANSACTION_COMMANDS} commands "
+    "and must not exceed the maximum request size"
 )
 #: Maximum number of keys that a client may watch. The content of the first ones is compared; any
 #: change counts as a change of the others.
@@ -73,8 +74,8 @@ MAX_WATCHED_NAME: Final = 1000
 ARGUMENT_COSTS: Final = 64
 MAX_CLIENT_NAME: Final = 1000
 DATABASES: Final = 16
-#: First arguments of HTTP requests that a browser sends for a foreign web page. The server does not
-#: reply.
+#: First words of lines of an HTTP request, which a foreign web page can make a browser send. The
+#: server closes the connection without a reply.
 _NOT_FOR_US: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
@@ -104,7 +105,7 @@ class QlessConnection(Connection):
         self._ended = False
         #: Whether the client has authenticated or does not need to.
         self._known = not hub.password
-        self._limits = hub.limits if self._known else hub.strangers
+        self._limits = hub.limits if self._known else hub.unauthenticated_limits
         #: RESP 2 or 3.
         self.protocol = 2
         self._name = b""
@@ -249,6 +250,8 @@ class QlessConnection(Connection):
         step = WorkStep(work)
         while (answer := self.attempt(step)) is step:
             yield
+        if isinstance(answer, bytes) and len(answer) > LARGE_REPLY:
+            yield  # its encoding copies it
         if not isinstance(answer, Nothing):
             data = yield from encode_in_slices(answer, self.protocol)
             if not isinstance(answer, Committed):
@@ -262,14 +265,14 @@ class QlessConnection(Connection):
         rights = command.rights
         if not command.least <= len(request) - 1 <= command.most:
             return wrong_count(shown(request[0]).lower())
-        if not self._known and not rights & STRANGER:
+        if not self._known and not rights & BEFORE_AUTH:
             return NO_AUTH
         if self.protocol == 2 and self.subscriptions and not rights & SUBSCRIBER:
             return (
                 f"ERR Can't execute '{shown(request[0]).lower()}': only (P|S)SUBSCRIBE / "
                 "(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             )
-        if self._queued is not None and rights & ALONE:
+        if self._queued is not None and rights & NOT_IN_MULTI:
             return "ERR Command not allowed inside a transaction"
         return ""
 
@@ -346,7 +349,7 @@ class QlessConnection(Connection):
         """
 
     def timed_out(self, now: int) -> None:
-        if self.waiter is not None:  # or an earlier delivery of this turn has ended the wait
+        if self.waiter is not None:  # None if an earlier delivery of this turn has ended the wait
             self._stop_waiting()
             self.say(NO_LIST)
 
@@ -446,7 +449,7 @@ class QlessConnection(Connection):
         self._name = b""
         self.use_database(0)
         self._known = not self.hub.password
-        self._limits = self.hub.limits if self._known else self.hub.strangers
+        self._limits = self.hub.limits if self._known else self.hub.unauthenticated_limits
         return Simple("RESET")
 
     def _client(self, args: list[bytes], now: int) -> Answer:
@@ -540,7 +543,7 @@ class QlessConnection(Connection):
         if answer is step:
             running = self.hub.transactions.start(step, self)
             while not running.has_ended:
-                self.work_polls = True
+                self.work_waits = True  # the end of the transaction wakes it
                 yield
             answer = running.result
         reply: Reply = answer
@@ -572,9 +575,11 @@ class QlessConnection(Connection):
         if self._queued is not None:
             raise ClientError("ERR WATCH inside MULTI is not allowed")
         if len(self._watched) + len(args) > MAX_WATCHED_KEYS:
-            raise ClientError(f"ERR a client may watch {MAX_WATCHED_KEYS} keys")
+            raise ClientError(f"ERR a client may watch at most {MAX_WATCHED_KEYS} keys")
         if any(len(key) > MAX_WATCHED_NAME for key in args):
-            raise ClientError(f"ERR the name of a watched key may have {MAX_WATCHED_NAME} bytes")
+            raise ClientError(
+                f"ERR the name of a watched key may have at most {MAX_WATCHED_NAME} bytes"
+            )
         for key in args:
             if (self.database, key) not in self._watched:
                 position = len(self._watched)
@@ -624,13 +629,13 @@ class QlessConnection(Connection):
 
     #: All commands, in upper case.
     commands: Final[Mapping[bytes, Command]] = {
-        b"HELLO": Command(_hello, 0, ANY, STRANGER | ALONE | NEVER_WAITS),
-        b"AUTH": Command(_auth, 1, ANY, STRANGER | ALONE | NEVER_WAITS),
+        b"HELLO": Command(_hello, 0, ANY, BEFORE_AUTH | NOT_IN_MULTI | NEVER_WAITS),
+        b"AUTH": Command(_auth, 1, ANY, BEFORE_AUTH | NOT_IN_MULTI | NEVER_WAITS),
         b"PING": Command(_ping, 0, 1, SUBSCRIBER | NEVER_WAITS),
         b"ECHO": Command(_echo, 1, 1, NEVER_WAITS),
         b"SELECT": Command(_select, 1, 1, NEVER_WAITS),
-        b"QUIT": Command(_quit, 0, ANY, STRANGER | SUBSCRIBER | UNQUEUED | NEVER_WAITS),
-        b"RESET": Command(_reset, 0, 0, STRANGER | SUBSCRIBER | UNQUEUED | NEVER_WAITS),
+        b"QUIT": Command(_quit, 0, ANY, BEFORE_AUTH | SUBSCRIBER | UNQUEUED | NEVER_WAITS),
+        b"RESET": Command(_reset, 0, 0, BEFORE_AUTH | SUBSCRIBER | UNQUEUED | NEVER_WAITS),
         b"CLIENT": Command(_client, 1, ANY, NEVER_WAITS),
         b"MULTI": Command(_multi, 0, 0, UNQUEUED | NEVER_WAITS),
         b"EXEC": Command(_exec, 0, 0, UNQUEUED),

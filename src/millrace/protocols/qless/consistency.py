@@ -1,4 +1,4 @@
-"""ConsistencyCheck: the indexes of the engine and of Qless, against the jobs and notes."""
+"""ConsistencyCheck: compare the indexes of the engine and of Qless with the jobs and settings."""
 
 from collections.abc import Generator, Mapping
 from typing import Any, Final
@@ -6,8 +6,8 @@ from typing import Any, Final
 from millrace.engine import consistency
 from millrace.engine.annotations import Annotations
 from millrace.engine.consistency import ConsistencyReport
-from millrace.engine.limits import SETTING, Limit, read_limit
-from millrace.engine.recurring import SETTING as RECURRING
+from millrace.engine.limits import LIMIT_PREFIX, Limit, read_limit
+from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.protocols.queue_rules import QueueRefused
 
@@ -91,7 +91,9 @@ def _limits(q: Qless) -> dict[str, Limit]:
     """Return the limits as the store has them."""
     notes = q.engine.settings.items()
     return {
-        key[len(SETTING) :]: read_limit(value) for key, value in notes if key.startswith(SETTING)
+        key[len(LIMIT_PREFIX) :]: read_limit(value)
+        for key, value in notes
+        if key.startswith(LIMIT_PREFIX)
     }
 
 
@@ -103,7 +105,7 @@ def _fields(
 
 def _rebuild(q: Qless) -> None:
     q.engine.load_settings()
-    q._build()  # noqa: SLF001 - it never thinks by itself that it must
+    q._build()  # noqa: SLF001 - nothing else starts a rebuild here
 
 
 def _compare(
@@ -112,8 +114,8 @@ def _compare(
     """Compare named items in memory with the durable items."""
     for name in has.keys() | right.keys():
         if name not in right:
-            found.add(what, f"{name} is known, but not kept")
+            found.add(what, f"{name} is in memory, but not stored")
         elif name not in has:
-            found.add(what, f"{name} is kept, but not known")
+            found.add(what, f"{name} is stored, but not in memory")
         elif has[name] != right[name]:
-            found.add(what, f"{name} is not known as it is kept")
+            found.add(what, f"{name} in memory differs from the stored value")

@@ -29,7 +29,7 @@ from .names import decode_name, encode_name
 from .resp import Reply
 from .state import UNLISTED, Qless
 
-#: The time of a call without one.
+#: The `now` of a call without a time argument.
 NO_TIME: Final = -1
 
 
@@ -330,7 +330,6 @@ _FORMS: Final[dict[str, _Form]] = {
     "getconfig": _Form("config.get", None, _config_get),
     "heartbeat": _Form("heartbeat", 2, _or_nil),
     "jobs": _Form("jobs", None, _as_it_is),
-    "multiget": _Form("multiget", None, _as_it_is),
     "pause": _Form("pause", None, _nothing),
     "peek": _Form("peek", 1, _jobs_popped),
     "pop": _Form("pop", 2, _jobs_popped),

@@ -208,7 +208,7 @@ _COMMANDS: Final[dict[str, _Translation]] = {
     "workers.counts": _Translation("workers", answers.listed),
 }
 #: Names that were used temporarily.
-_FOR_A_WHILE: Final = {
+_TEMPORARY_NAMES: Final = {
     "job.depends": _Translation("depends", answers.as_it_is),
     "job.priority": _COMMANDS["job.setPriority"],
     "job.tag": _COMMANDS["job.addTag"],
@@ -223,7 +223,7 @@ _FOR_A_WHILE: Final = {
     "worker.unregister": _COMMANDS["worker.forget"],
     "workers.list": _COMMANDS["workers.counts"],
 }
-_COMMANDS.update(_FOR_A_WHILE)
+_COMMANDS.update(_TEMPORARY_NAMES)
 #: In builds that accept both sets of names, the old names are aliases of the new commands.
 _COMMANDS.update(
     {

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.annotations import read_details
 from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
-from millrace.engine.limits import OF_QUEUE
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
 
 from . import batches, queries, throttles, work
@@ -132,7 +132,7 @@ def put(api: Any, call: Call) -> Reply:
 def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
     """Return the arguments with the specified throttles, except the throttles of these queues."""
     given = dict(zip(args[start::2], args[start + 1 :: 2], strict=False)).get(b"throttles", b"[]")
-    own = {OF_QUEUE + queue for queue in queues}
+    own = {QUEUE_KEY_PREFIX + queue for queue in queues}
     names = dict.fromkeys(str(name) for name in lua.decode_list(given))
     return [*args, b"throttles", lua.encode([name for name in names if name not in own])]
 
@@ -256,7 +256,7 @@ def recurring(api: Any, call: Call) -> Reply:
     found = q.recurring.get(q.scoped(text(call.args, 0, "Recurring(): no jid provided")))
     if found is None:
         return None
-    own = OF_QUEUE + found.queue
+    own = QUEUE_KEY_PREFIX + found.queue
     names = [name for name in found.throttles if name != own or not found.own_throttle]
     names += [own] if found.own_throttle else []
     shown = lua.encode([q.local_throttle(name) for name in names])
@@ -275,7 +275,7 @@ def option(api: Any, call: Call) -> Reply:
 def of_queue(answer: Answer, api: Any, call: Call) -> Reply:
     """Apply a throttle command to the throttle of a queue."""
     queue = text(call.args, 0, "Queue(): no queue name provided")
-    return answer(api, call._replace(args=[encode_name(OF_QUEUE + queue), *call.args[1:]]))
+    return answer(api, call._replace(args=[encode_name(QUEUE_KEY_PREFIX + queue), *call.args[1:]]))
 
 
 def throttle(api: Any, call: Call) -> Reply:

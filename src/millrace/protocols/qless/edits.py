@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import Final
 
-from millrace.engine.annotations import details_of, tags_of
+from millrace.engine.annotations import ensure_details, tags_of
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
@@ -50,7 +50,7 @@ def priority(q: Qless, now: int, args: Args) -> int:
     if job is None:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
     q.promote_found(job, now)
-    part = details_of(job)
+    part = ensure_details(job)
     part.priority, part.lower_first = value, q.lower_first
     q.engine.set_rank(job, job.rank if part.front else part.rank, 0)
     return lua.whole(value)
@@ -134,7 +134,7 @@ def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator
     moved = 0
     for done, job in enumerate(found, 1):
         if job.state == DEAD and q.engine.jobs.get(job.seq) is job:
-            details_of(job).add_entry("put", now, q.max_history, {"q": queue})
+            ensure_details(job).add_entry("put", now, q.max_history, {"q": queue})
             clear_holder(job)
             q.engine.move(job, q.queue_name(queue), now, QLESS)
             moved += 1
@@ -191,6 +191,7 @@ def config_set(q: Qless, now: int, args: Args) -> None:
     """option, value"""
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
+    q.check_option(q.scoped(option))
     q.publish_log({"option": option, "event": "config_set", "value": value})
     q.set_config(q.scoped(option), value)
 
@@ -198,6 +199,7 @@ def config_set(q: Qless, now: int, args: Args) -> None:
 def config_unset(q: Qless, now: int, args: Args) -> None:
     """option"""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
+    q.check_option(q.scoped(option))
     q.publish_log({"event": "config_unset", "option": option})
     q.set_config(q.scoped(option), None)
 

@@ -27,7 +27,7 @@ from .state import Qless
 Fields = list[tuple[bytes, bytes]]
 
 #: Divisor of the time of a waiting job in its score. The priority always takes precedence.
-TIME_WEIGHS: Final = 10_000_000_000 * SECOND
+TIME_DIVISOR: Final = 10_000_000_000 * SECOND
 
 
 # Scores of jobs
@@ -35,7 +35,7 @@ TIME_WEIGHS: Final = 10_000_000_000 * SECOND
 
 def _waiting_score(job: Job) -> float:
     """Return a score by priority, then by time. A job that lost its lock by `timeout` is first."""
-    return inf if job.rank >= FRONT_RANK else job.rank - job.position / TIME_WEIGHS
+    return inf if job.rank >= FRONT_RANK else job.rank - job.position / TIME_DIVISOR
 
 
 def _put_at(job: Job) -> float:

@@ -16,13 +16,13 @@ FLUSH_BATCH_SIZE: Final = 50
 
 def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
     """Remove the jobs, settings and statistics of the database in use, or of all of them."""
-    engine, undone = q.engine, q.engine.revert_count
+    engine, reverts = q.engine, q.engine.revert_count
     for number, seq in enumerate(list(engine.blocked), 1):
         job = engine.blocked.get(seq)
         if job is not None and _is_flushed(q, job, everything):
             engine.detach(job)  # so that no job becomes ready during the flush
         if number % FLUSH_BATCH_SIZE == 0:
-            yield from _pause(q, undone)
+            yield from _pause(q, reverts)
     for number, seq in enumerate(list(engine.jobs), 1):
         job = engine.jobs.get(seq)
         if job is not None and _is_flushed(q, job, everything):
@@ -30,7 +30,7 @@ def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
                 engine.detach(job)
             engine.cancel(job, now, QLESS)
         if number % FLUSH_BATCH_SIZE == 0:
-            yield from _pause(q, undone)
+            yield from _pause(q, reverts)
     q.forget_all(everything=everything)
 
 
@@ -38,7 +38,7 @@ def _is_flushed(q: Qless, job: Job, everything: bool) -> bool:
     return job.origin == QLESS and (everything or q.is_listed(job.queue))
 
 
-def _pause(q: Qless, undone: int) -> Iterator[None]:
+def _pause(q: Qless, reverts: int) -> Iterator[None]:
     yield
-    if q.engine.unavailable or q.engine.revert_count != undone:
+    if q.engine.unavailable or q.engine.revert_count != reverts:
         raise QlessRefused

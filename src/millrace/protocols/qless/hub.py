@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from .calls import QlessApi
     from .redis_view import RedisView
 
-#: About three hundred builds of Qless exist.
+#: Maximum number of loaded scripts. About three hundred builds of Qless exist.
 MAX_SCRIPTS: Final = 1000
 #: Limits of requests before AUTH.
-STRANGERS: Final = RequestLimits(10, 16_384, 65_536, "unauthenticated")
+UNAUTHENTICATED_LIMITS: Final = RequestLimits(10, 16_384, 65_536, "unauthenticated")
 
 
 class QlessHub(Hub):
@@ -52,7 +52,7 @@ class QlessHub(Hub):
         #: "spec" or "original": the order of priorities in dialect A.
         self.dialect = dialect
         self.limits = RequestLimits(max_arguments, max_line, max_line)
-        self.strangers = STRANGERS
+        self.unauthenticated_limits = UNAUTHENTICATED_LIMITS
         self._scripts: dict[bytes, Script] = {}
         #: The number of reverts of the engine when `_scripts` was last compared with its settings.
         self._scripts_at = engine.revert_count
@@ -73,9 +73,8 @@ class QlessHub(Hub):
     def alarm(self, what: str, now: int) -> None:
         self.transactions.advance(now)
 
-    def publish(self, channel: bytes, payload: bytes) -> int:
-        """Publish a change to all subscribers, as soon as the change is durable."""
-        return self.pubsub.publish(channel, payload, changes=True)
+    def wake(self, now: int) -> None:
+        self.transactions.wake()
 
     def flush(self, now: int, scratch_prefix: bytes, *, everything: bool) -> Iterator[None]:
         """Remove the jobs that were pushed over Qless and the keys of the database in use, or of
@@ -118,7 +117,9 @@ class QlessHub(Hub):
         """Accept calls of this script."""
         key = sha.encode()
         if key not in self.scripts and len(self.scripts) >= MAX_SCRIPTS:
-            raise ClientError(f"ERR {MAX_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
+            raise ClientError(
+                f"ERR at most {MAX_SCRIPTS} scripts can be loaded; SCRIPT FLUSH removes them"
+            )
         self.api.load_script(sha, script)
         self.scripts[key] = script
 

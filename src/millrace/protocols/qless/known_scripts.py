@@ -3,8 +3,8 @@
 The table was generated from the history of qless-core. It contains every per-script file until May
 2013, grouped by the command in the file name; and the output of `make qless.lua` at every later
 commit, grouped by whether `put` takes a worker, with the copies in released clients. To create it
-again, hash the files of each commit (git cat-file blob, sha1sum), and sort them by name and by that
-line of `put`.
+again, hash the files of each commit (git cat-file blob, sha1sum), and group them by name and by the
+arguments of `put`.
 """
 
 from typing import Final

@@ -63,7 +63,7 @@ def seconds(microseconds: int) -> bytes:
     return b"%d" % whole if not rest else number(microseconds / 1_000_000)
 
 
-def moment(value: Number) -> int:
+def to_microseconds(value: Number) -> int:
     """Convert seconds from a caller to microseconds, limited to the range that can be stored."""
     if -1e11 < value < 1e11:
         return round(value * 1_000_000)
@@ -72,7 +72,7 @@ def moment(value: Number) -> int:
 
 def clock(value: Number) -> int:
     """Return the time of a caller's clock. Times before 1970 do not exist."""
-    return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, moment(value))
+    return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, to_microseconds(value))
 
 
 def encode(value: Any) -> bytes:

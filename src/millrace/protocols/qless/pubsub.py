@@ -11,9 +11,9 @@ from millrace.protocols.errors import ClientError
 from millrace.protocols.globs import matcher, pattern_of
 
 from .commands import (
-    ALONE,
     ANY,
     NEVER_WAITS,
+    NOT_IN_MULTI,
     NOTHING,
     SUBSCRIBER,
     Answer,
@@ -123,9 +123,9 @@ def _begin(
     mine: dict[bytes, None],
 ) -> Answer:
     if any(len(name) > MAX_CHANNEL_NAME for name in args):
-        raise ClientError(f"ERR the name of a channel may have {MAX_CHANNEL_NAME} bytes")
+        raise ClientError(f"ERR the name of a channel may have at most {MAX_CHANNEL_NAME} bytes")
     if connection.subscriptions + len(args) > MAX_SUBSCRIPTIONS:
-        raise ClientError(f"ERR a client may have {MAX_SUBSCRIPTIONS} subscriptions")
+        raise ClientError(f"ERR a client may have at most {MAX_SUBSCRIPTIONS} subscriptions")
     for name in args:
         mine[name] = None
         where.setdefault(name, {})[connection] = None
@@ -172,10 +172,10 @@ def _pubsub(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
 
 
 COMMANDS: Final = {
-    b"SUBSCRIBE": Command(_subscribe, 1, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
-    b"UNSUBSCRIBE": Command(_unsubscribe, 0, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
-    b"PSUBSCRIBE": Command(_psubscribe, 1, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
-    b"PUNSUBSCRIBE": Command(_punsubscribe, 0, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
+    b"SUBSCRIBE": Command(_subscribe, 1, ANY, SUBSCRIBER | NOT_IN_MULTI | NEVER_WAITS),
+    b"UNSUBSCRIBE": Command(_unsubscribe, 0, ANY, SUBSCRIBER | NOT_IN_MULTI | NEVER_WAITS),
+    b"PSUBSCRIBE": Command(_psubscribe, 1, ANY, SUBSCRIBER | NOT_IN_MULTI | NEVER_WAITS),
+    b"PUNSUBSCRIBE": Command(_punsubscribe, 0, ANY, SUBSCRIBER | NOT_IN_MULTI | NEVER_WAITS),
     b"PUBLISH": Command(_publish, 2, 2, NEVER_WAITS),
     b"PUBSUB": Command(_pubsub, 1, ANY, NEVER_WAITS),
 }

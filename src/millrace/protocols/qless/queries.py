@@ -280,9 +280,12 @@ def workers(q: Qless, now: int, args: Args) -> bytes:
 
 
 def prune_workers(q: Qless, now: int) -> None:
-    oldest = now - lua.moment(q.setting("max-worker-age"))
+    if q.engine.unavailable:
+        return  # it would change settings
+    oldest = now - lua.to_microseconds(q.setting("max-worker-age"))
     for name in [name for name, heard in q.workers.items() if heard <= oldest]:
-        q.forget_worker(name)
+        if q.is_listed(name):
+            q.forget_worker(name)
 
 
 def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
@@ -395,7 +398,7 @@ def tags_top(q: Qless, args: Args) -> list[str]:
 def stats(q: Qless, now: int, args: Args) -> bytes:
     """queue, date"""
     queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
-    date = lua.moment(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
+    date = lua.to_microseconds(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
     number_of_day = date // DAY
     day = q.engine.current_statistics().days.get((queue, number_of_day)) or QueueDay(
         queue, number_of_day

@@ -30,7 +30,7 @@ _IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
 
 
 def _note(q: Qless, kind: str) -> str:
-    """Return the key of the note with the patterns of the current database."""
+    """Return the key of the setting with the patterns of the current database."""
     return PATTERNS + q.scoped(kind)
 
 

@@ -38,7 +38,7 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         lua.whole(_option(chosen, "retries")),
         _option(chosen, "backlog"),
         tags(chosen.get("tags", b"[]")),
-        max(0, now + lua.moment(offset)),
+        max(0, now + lua.to_microseconds(offset)),
         0 if known is None else known.count,
         _throttles(q, chosen.get("throttles", b"[]")),
         q.lower_first,
@@ -119,7 +119,7 @@ def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
         if name == "interval":
             if found <= 0:
                 raise ScriptError('Recur(): Arg "interval" must be greater than 0')
-            later = lua.moment(found) - lua.moment(recurring.interval)
+            later = lua.to_microseconds(found) - lua.to_microseconds(recurring.interval)
             recurring.next = max(0, recurring.next + later)
         setattr(recurring, name, lua.whole(found) if name == "retries" else found)
     elif name == "backlog":

@@ -120,8 +120,8 @@ class RedisView:
         return len((yield from found.slices()))
 
     def version(self, key: bytes) -> Hashable:
-        """The version of the queue of its jobs. All changes together are the version of any other
-        key with a large number of members.
+        """Return a version for a key with a large number of members: of the queue of its jobs, or
+        else of the engine. Return None for any other key; its content is compared instead.
         """
         found = self._find(key)
         if found is None or found.slices is None:
@@ -176,7 +176,7 @@ class RedisView:
         return names
 
     def read(self, key: bytes) -> Generator[None, None, list[Any]]:
-        """Return all members of a key."""
+        """Return all members of a key, in slices."""
         found = self._find(key)
         if found is None:
             return []
@@ -229,8 +229,8 @@ class RedisView:
     # Names
 
     def _few_names(self) -> Iterator[str]:
-        """Return all names except the names of jobs. An empty name follows each queue, group, tag,
-        lease and limit, so that the caller can divide the work.
+        """Return all names except the names of jobs, and empty names between them, so that the
+        caller can divide the work.
         """
         yield from (name for name, make in self._single.items() if self._has(make()))
         local, listed = self.qless.local, self.qless.is_listed
@@ -440,7 +440,7 @@ class RedisView:
         if b"maximum" in fields:
             found = lua.tonumber(fields[b"maximum"])
             if found is None:
-                raise ClientError("ERR the maximum of a throttle is a number")
+                raise ClientError("ERR the maximum of a throttle must be a number")
             maximum = found
         if unknown := fields.keys() - {b"id", b"maximum"}:
             raise ClientError(f"ERR a throttle has no field '{shown(min(unknown))}'")
@@ -576,7 +576,7 @@ class RedisView:
         return key._replace(kind="list", read=lambda: [jid for jid, _ in key.read()], slices=slices)
 
     def _held(self) -> Iterator[Job]:
-        """Return the jobs that Qless workers hold. A job with an expired lock is excluded."""
+        """Return the jobs that Qless workers hold, without those that were reported as lost."""
         leased = (job for job in self.engine.leased.values() if job.holder_protocol == QLESS)
         mine = (job for job in leased if self.qless.is_listed(job.queue))
         return (job for job in mine if read_details(job).lapsed_at is None)
@@ -656,7 +656,7 @@ def _long_key(
     """
 
     def read() -> list[Any]:
-        """Return all members of a sorted set, list or set, in slices."""
+        """Return all members at once."""
         found = [row for row in rows() if row is not None]
         return sorted(found, key=lambda member: (member[1], member[0])) if kind == "zset" else found
 

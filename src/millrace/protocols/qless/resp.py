@@ -11,6 +11,7 @@ that it has not received.
 import re
 from collections import deque
 from collections.abc import Callable, Generator
+from io import BytesIO
 from typing import Any, Final, cast
 
 from hiredis import HiredisError, Reader, pack_command
@@ -25,7 +26,7 @@ READ_BATCH_BYTES: Final = 1 << 18
 MIN_ARGUMENT_BYTES: Final = 6
 #: Maximum length of an error message. A message may quote data from the client.
 MAX_ERROR_LENGTH: Final = 2000
-#: Elements of a list that one slice encodes.
+#: A longer list is encoded in slices of this number of elements.
 LONG_LIST: Final = 500
 
 _STAR: Final = 0x2A
@@ -63,6 +64,7 @@ class Requests:
         "_buffer",
         "_fresh",
         "_held",
+        "_large",
         "_limits",
         "_piece",
         "_searched",
@@ -89,6 +91,8 @@ class Requests:
         self._args: list[bytes] = []
         self._held = 0
         self._size = -1
+        #: The received part of a large argument. Its value is taken without a copy.
+        self._large = BytesIO()
         #: Whether a request was an inline command.
         self.inline = False
 
@@ -100,7 +104,7 @@ class Requests:
     def __len__(self) -> int:
         """Return an upper bound of the number of buffered bytes."""
         whole = READ_BATCH_BYTES if self._whole else 0
-        still_coming = max(0, self._size)
+        still_coming = max(0, self._size - self._large.tell())
         return len(self._piece) + len(self._buffer) + self._held - still_coming + whole
 
     def feed(self, data: bytes) -> None:
@@ -206,6 +210,8 @@ class Requests:
     def _block(self) -> bytes | None:
         """Return the argument of the known size, or None if it is incomplete."""
         buffer, size = self._buffer, self._size
+        if size > READ_BATCH_BYTES:
+            return self._large_block()
         if len(buffer) < size + 2:
             return None
         if buffer[size : size + 2] != b"\r\n":
@@ -215,6 +221,22 @@ class Requests:
         del buffer[: size + 2]
         self._size = -1
         return argument
+
+    def _large_block(self) -> bytes | None:
+        """As `_block`, but move each part when it arrives: a copy of 63 MiB takes 20 ms."""
+        buffer, large = self._buffer, self._large
+        missing = self._size - large.tell()
+        if missing:
+            with memoryview(buffer) as view:
+                large.write(view[:missing])
+            del buffer[:missing]
+        if large.tell() < self._size or len(buffer) < 2:
+            return None
+        if buffer[:2] != b"\r\n":
+            raise ProtocolError("expected CRLF after a bulk string")
+        del buffer[:2]
+        self._size, self._large = -1, BytesIO()
+        return large.getvalue()
 
 
 _NUMBER: Final = re.compile(rb"[*$](0|-?[1-9][0-9]{0,17})\r")
@@ -477,7 +499,7 @@ def encode_in_slices(value: Reply, protocol: int) -> Generator[None, None, bytes
     parts = [b"%b%d\r\n" % (sign, len(value))]
     for number, part in enumerate(value, 1):
         parts.append((yield from encode_in_slices(part, protocol)))
-        if number % LONG_LIST == 0:
+        if number % LONG_LIST == 0 or len(parts[-1]) > READ_BATCH_BYTES:
             yield
     return b"".join(parts)
 

@@ -285,7 +285,9 @@ class ScratchKeys:
     def _make_room(
         self, key: bytes, new: bool, more: int, now: int, *, keys: bool | None = None
     ) -> None:
-        """Account for data to be stored, unless it exceeds a limit. `keys`: the key is new."""
+        """Account for data to be stored, or raise an error above a limit. `new`: the key needs
+        room too. `keys`: the number of keys grows; by default as `new`.
+        """
         if keys is None:
             keys = new
         if new:

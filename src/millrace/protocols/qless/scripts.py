@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NO_SCRIPT: Final = "NOSCRIPT No matching script. Please use EVAL."
 UNKNOWN_SCRIPT: Final = (
     "ERR Millrace runs no Lua: it serves the scripts of qless-core and reqless-core, and this is "
-    "none of them. See QLESS.PUT and the like for calls without a script."
+    "not one of them. See QLESS.PUT and similar commands for calls without a script."
 )
 
 

@@ -44,7 +44,7 @@ def make_hub(settings: QlessConfig, context: HubContext) -> QlessHub:
         try:
             _resume(hub, record)
         except Exception:  # a defect must not prevent every start
-            log.exception("A transaction that the last stop interrupted could not be ended.")
+            log.exception("A transaction that the last stop interrupted could not be completed.")
             record.end()
     return hub
 

@@ -1,8 +1,8 @@
 """The state that Qless stores in addition to the jobs of the engine, and the indexes of its
 commands.
 
-Configuration, tracking and recurring jobs are notes of the engine, so they are durable. All other
-state is computed from the notes and the jobs at startup and after each revert of the engine. An
+Configuration, tracking and recurring jobs are settings of the engine, so they are durable. Other
+state is computed from the settings and the jobs at startup and after each revert of the engine. An
 index may be out of date after a change by another protocol, so every entry is checked when it is
 used.
 """
@@ -12,14 +12,15 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from millrace.engine.annotations import TRACKED, details_of, read_details
+from millrace.engine.annotations import TRACKED, ensure_details, read_details, tracking_origin
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job
-from millrace.engine.limits import OF_QUEUE
-from millrace.engine.recurring import SETTING as RECURRING
-from millrace.engine.recurring import RecurringJob
+from millrace.engine.job import NO_PROTOCOL, Job
+from millrace.engine.limits import QUEUE_KEY_PREFIX, read_limit
+from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
+from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.engine.states import READY
 from millrace.engine.statistics import KEPT_DAYS
+from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
@@ -37,7 +38,7 @@ _QUEUE: Final = "qless/queue/"
 _PAUSED: Final = "qless/paused/"
 _WORKER: Final = "qless/worker/"
 PATTERNS: Final = "qless/patterns/"
-#: Notes that FLUSHALL removes.
+#: Prefixes of the settings that FLUSHDB and FLUSHALL remove.
 _NOTES: Final = (_CONFIG, TRACKED, RECURRING, _QUEUE, _PAUSED, _WORKER, _THROTTLE, PATTERNS)
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -51,6 +52,9 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 #: `<queue>-max-concurrency` is the maximum number of running jobs of a queue.
 MAX_CONCURRENCY: Final = "-max-concurrency"
+#: Endings of the options of one queue, and the start of the one that the spec names differently.
+_QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
+_HEARTBEAT_OF: Final = "heartbeat-"
 #: Options with a default that lists omit.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 #: Maximum number of workers in the list, as clients choose their names.
@@ -75,6 +79,29 @@ def database_of(name: str) -> str:
     """Return the prefix of the database of an engine's name. It is empty for database 0."""
     found = _DATABASE.match(name)
     return "" if found is None else found[0]
+
+
+def _is_of_qless(prefix: str, value: bytes) -> bool:
+    """Return whether a setting was made over Qless. Older versions did not store the protocol."""
+    if prefix == RECURRING:
+        origin = read_recurring(value).origin
+    elif prefix == _THROTTLE:
+        origin = read_limit(value).origin
+    else:
+        origin = tracking_origin(value) if prefix == TRACKED else QLESS
+    return origin in {NO_PROTOCOL, QLESS}
+
+
+def _queue_of_option(option: str) -> str | None:
+    """Return the queue of an option such as `<queue>-heartbeat`; None if it has none."""
+    database = database_of(option)
+    local = option.removeprefix(database)
+    for ending in _QUEUE_OPTIONS:
+        if local.endswith(ending):
+            return database + local.removesuffix(ending)
+    if local.startswith(_HEARTBEAT_OF):
+        return database + local.removeprefix(_HEARTBEAT_OF)
+    return None
 
 
 def is_held(job: Job, worker: str) -> bool:
@@ -146,10 +173,15 @@ class Qless:
 
     def forget_all(self, *, everything: bool) -> None:
         """Remove the settings, empty queues and statistics of the current or of all databases."""
-        for key in list(self.engine.settings):
+        for key, value in list(self.engine.settings.items()):
             prefix = next((each for each in _NOTES if key.startswith(each)), "")
-            name = key[len(prefix) :].removeprefix(OF_QUEUE if prefix == _THROTTLE else "")
-            if prefix and (everything or self.is_listed(name)):
+            name = key[len(prefix) :].removeprefix(QUEUE_KEY_PREFIX if prefix == _THROTTLE else "")
+            if (
+                prefix
+                and (everything or self.is_listed(name))
+                and _is_of_qless(prefix, value)
+                and self._may_forget(prefix, key[len(prefix) :])
+            ):
                 self.engine.set_setting(key, None)
         self.engine.load_settings()
         for worker in [name for name in self.workers if everything or self.is_listed(name)]:
@@ -160,6 +192,29 @@ class Qless:
             self.engine.forget_queue(name)
         self.engine.forget_statistics(empty)
         self._build()
+
+    def _may_forget(self, prefix: str, name: str) -> bool:
+        """Return whether the rule of the port allows to remove a setting: that of an allowed queue,
+        or a worker, as only clients of this port have them.
+        """
+        rule = self.hub.rule
+        if rule is None or prefix == _WORKER:
+            return True
+        if prefix == TRACKED:
+            job = unlimited_engine(self.engine).find(name)
+            return job is None or rule.allows(job.queue)
+        queue = self._queue_of(prefix, name)
+        return queue is not None and rule.allows(queue)
+
+    def _queue_of(self, prefix: str, name: str) -> str | None:
+        """Return the queue of a setting; None if it applies to more than one."""
+        if prefix in {_QUEUE, _PAUSED}:
+            return name
+        if prefix == RECURRING:
+            return self.engine.recurring.by_id[name].queue
+        if prefix == _THROTTLE and name.startswith(QUEUE_KEY_PREFIX):
+            return name.removeprefix(QUEUE_KEY_PREFIX)
+        return _queue_of_option(name) if prefix == _CONFIG else None
 
     def _has_jobs(self, name: str) -> bool:
         queue = self.engine.queues.get(name)
@@ -184,13 +239,17 @@ class Qless:
             self.engine.set_setting(_WORKER + worker, None)
 
     def _forget_workers(self, now: int) -> None:
-        oldest = now - lua.moment(self.setting("max-worker-age"))
-        workers = self.workers
-        while workers:
-            name, heard = next(iter(workers.items()))
-            if heard > oldest and len(workers) < MAX_WORKERS:
-                return
-            self.forget_worker(name)
+        """Remove the workers of the current database that are too old, and the oldest of all if
+        there are too many.
+        """
+        oldest = now - lua.to_microseconds(self.setting("max-worker-age"))
+        while len(self.workers) >= MAX_WORKERS:
+            self.forget_worker(next(iter(self.workers)))
+        for name, heard in list(self.workers.items()):
+            if self.is_listed(name):
+                if heard > oldest:
+                    return
+                self.forget_worker(name)
 
     # Finding
 
@@ -225,7 +284,7 @@ class Qless:
         if part.front or part.parked is not None:
             return  # it lost its lock before the crash, or waits for a throttle
         if self.engine.reclaim(job, worker, QLESS, now):
-            details_of(job).add_entry("popped", now, self.max_history, {"worker": worker})
+            ensure_details(job).add_entry("popped", now, self.max_history, {"worker": worker})
             self.worker_seen(worker, now)
 
     @property
@@ -273,17 +332,17 @@ class Qless:
         return not name.startswith("db") or database_of(name) == ""
 
     def scoped_throttle(self, tid: str) -> str:
-        if tid.startswith(OF_QUEUE):
-            return OF_QUEUE + self.scoped(tid.removeprefix(OF_QUEUE))
+        if tid.startswith(QUEUE_KEY_PREFIX):
+            return QUEUE_KEY_PREFIX + self.scoped(tid.removeprefix(QUEUE_KEY_PREFIX))
         return self.scoped(tid)
 
     def local_throttle(self, tid: str) -> str:
-        if tid.startswith(OF_QUEUE):
-            return OF_QUEUE + self.local(tid.removeprefix(OF_QUEUE))
+        if tid.startswith(QUEUE_KEY_PREFIX):
+            return QUEUE_KEY_PREFIX + self.local(tid.removeprefix(QUEUE_KEY_PREFIX))
         return self.local(tid)
 
     def owns_throttle(self, tid: str) -> bool:
-        return self.is_listed(tid.removeprefix(OF_QUEUE))
+        return self.is_listed(tid.removeprefix(QUEUE_KEY_PREFIX))
 
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
         """Return the jobs of a queue in a state other than ready. This scans all jobs of that
@@ -307,7 +366,13 @@ class Qless:
         """Return the state of a job for a reply."""
         return "waiting" if self.engine.deadlines.is_found_due(job) else state_of(job)
 
-    # Notes
+    # Settings
+
+    def check_option(self, option: str) -> None:
+        """Raise an error if the option is that of a queue that the rule of the port excludes."""
+        queue, rule = _queue_of_option(option), self.hub.rule
+        if queue is not None and rule is not None:
+            rule.check(queue)
 
     def set_config(self, option: str, value: str | None) -> None:
         if value is None:
@@ -332,12 +397,12 @@ class Qless:
 
     def _configured(self) -> None:
         """Cache the settings that are read often."""
-        #: Maximum number of stages in the history of a job.
+        #: Maximum number of entries in the history of a job.
         self.max_history = int(self.setting("max-job-history"))
         #: Retention time and maximum number of completed jobs, for all databases.
-        self.keep_for = lua.moment(self.setting("jobs-history"))
+        self.keep_for = lua.to_microseconds(self.setting("jobs-history"))
         self.keep_most = self.setting("jobs-history-count")
-        self._usual_heartbeat = lua.moment(self.setting("heartbeat"))
+        self._usual_heartbeat = lua.to_microseconds(self.setting("heartbeat"))
         self.engine.statistics.keep_days = max(KEPT_DAYS, int(self.setting("stats-history")))
 
     def put_recurring(self, recurring: RecurringJob) -> None:
@@ -402,8 +467,8 @@ class Qless:
         for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
             found = self._set(self.scoped(option))
             if found is not None:
-                return lua.moment(found)
-        return lua.moment(self.setting("heartbeat"))
+                return lua.to_microseconds(found)
+        return lua.to_microseconds(self.setting("heartbeat"))
 
     # Events
 

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.engine.job import Job
-from millrace.engine.limits import OF_QUEUE, SETTING, Limit, keys_of, parked_of
+from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
 from millrace.protocols.registry import QLESS
@@ -24,8 +24,8 @@ from .job_view import waits_since
 if TYPE_CHECKING:
     from .state import Qless
 
-#: Prefix of the settings, and the throttles of a job.
-NOTE: Final = SETTING
+#: Prefix of the settings that contain the limits.
+NOTE: Final = LIMIT_PREFIX
 names_of: Final = keys_of
 
 
@@ -103,7 +103,7 @@ class Throttles:
 
     def room(self, queue: str, now: int) -> bool:
         """Return whether the throttle of the queue admits another job."""
-        return self._limits.has_room(OF_QUEUE + queue, now)
+        return self._limits.has_room(QUEUE_KEY_PREFIX + queue, now)
 
     def note_usage(self, job: Job, usage: dict[str, int]) -> None:
         """Note how many jobs hold each throttle of this one, unless it is noted already."""
@@ -131,7 +131,7 @@ class Throttles:
         if known is None or most <= 0:
             return []
         self._limits.settle(now)  # some jobs may just have lost their locks
-        self._limits.look_again(known, now)
+        self._limits.return_released(known, now)
         local = self.q.local(queue)
         rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
         popped: list[Job] = []
@@ -193,7 +193,7 @@ def set_(q: "Qless", now: int, args: Args) -> None:
     complaint = 'Throttle(): Arg "{}" missing or not a number: '
     maximum = number(args, 1, complaint.format("maximum"))
     seconds = number(args, 2, complaint.format("expiration"), 0)
-    expires = now + lua.moment(seconds) if seconds > 0 else 0
+    expires = now + lua.to_microseconds(seconds) if seconds > 0 else 0
     q.throttles.set(tid, maximum, expires, now)
 
 
@@ -224,7 +224,7 @@ def release(q: "Qless", now: int, args: Args) -> None:
         q.throttles.release(tid, jid, now)
 
 
-#: Commands of dialect D. Earlier scripts have no other names for them.
+#: Commands on throttles. Dialects D and T have the same names for them.
 COMMANDS: Final[dict[str, Callable[["Qless", int, Args], Any]]] = {
     "throttle.get": get,
     "throttle.set": set_,

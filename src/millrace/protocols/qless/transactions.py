@@ -31,8 +31,6 @@ SLICE_COST: Final = 50
 MAX_EXCLUSIVE_STEPS: Final = 200
 #: The name of the alarm for the next step.
 NEXT_STEP: Final = "transactions"
-#: A transaction that waits for a commit looks for it after this time.
-COMMIT_POLL_MICROSECONDS: Final = 1000
 
 
 class Queued(NamedTuple):
@@ -188,7 +186,7 @@ class QueuedCommands:
         turn = engine.turn
         self._connection.hub.transactions.release(self._connection)
         while engine.is_turn_uncommitted(turn):
-            self._connection.hub.transactions.step_waits = True
+            self._connection.hub.transactions.await_commit()
             yield from self._pause()
         if engine.durable:
             self._connection.caller.must_wait = False
@@ -245,12 +243,12 @@ class RunningTransactions:
         self._running: list[RunningTransaction] = []
         #: The transaction for which the other clients wait.
         self.exclusive: RunningTransaction | None = None
-        #: The last step only waits for a commit.
+        #: The last step only waits for a commit or a payload.
         self.step_waits = False
 
     def new_record(self, queued: list[Queued], size: int, now: int) -> RedoRecord:
-        """The record of a new transaction of at most `size` bytes. No transaction had its name,
-        also before a restart.
+        """Return the record of a new transaction of at most `size` bytes. Its name is unique, also
+        across restarts.
         """
         self._names += 1
         name = f"{self._hub.started_at}-{self._names}"
@@ -272,6 +270,16 @@ class RunningTransactions:
         self._hub.engine.set_alarm((self._hub, NEXT_STEP), 0)
         return running
 
+    def await_commit(self) -> None:
+        """The current step waits for a commit."""
+        self._hub.engine.commit_waiters[self._hub] = None
+        self.step_waits = True
+
+    def wake(self) -> None:
+        """A commit or a read of a payload has ended: continue soon."""
+        if self._running:
+            self._hub.engine.set_alarm((self._hub, NEXT_STEP), 0)
+
     def release(self, owner: "QlessConnection") -> None:
         """All changes of a transaction are made: the other clients need not wait for its commit."""
         if self.exclusive is not None and self.exclusive.owner is owner:
@@ -286,24 +294,30 @@ class RunningTransactions:
     def advance(self, now: int) -> None:
         """Carry out the next step of each transaction."""
         has_work = False
+        payloads = self._hub.engine.payloads
         for running in list(self._running):
             running.steps_left -= 1
             self.step_waits = False
+            payloads.awaited = None
             result: object = None
             try:
                 owner = running.owner
                 result = running.step() if owner is None else owner.attempt_step(running.step)
             finally:
                 running.result = result
-                has_work = has_work or not self.step_waits
                 if running.has_ended:
                     self._running.remove(running)
+                    if running.owner is not None:
+                        running.owner.wake(now)
+                elif (read := payloads.take_awaited()) is not None:
+                    read.owner = self._hub
+                    self.step_waits = True
+                has_work = has_work or not self.step_waits
                 if self.exclusive is running and (running.has_ended or running.steps_left <= 0):
                     self.exclusive = None
         unavailable = bool(self._hub.engine.unavailable)
         if unavailable:
             self.exclusive = None
-        if self._running:
-            pause = 0 if has_work else COMMIT_POLL_MICROSECONDS
-            when = now + (UNAVAILABLE_RETRY if unavailable else pause)
+        if self._running and (has_work or unavailable):
+            when = now + UNAVAILABLE_RETRY if unavailable else now
             self._hub.engine.set_alarm((self._hub, NEXT_STEP), when)

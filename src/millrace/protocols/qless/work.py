@@ -8,7 +8,7 @@ from collections.abc import Generator
 from itertools import islice
 from typing import Final
 
-from millrace.engine.annotations import details_of
+from millrace.engine.annotations import ensure_details
 from millrace.engine.attempts import clear_failures
 from millrace.engine.details import JobDetails, LastError
 from millrace.engine.job import FOREVER, NO_PROTOCOL, Failure, Job, NewJob
@@ -20,7 +20,7 @@ from millrace.engine.leases import (
 )
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY
-from millrace.protocols.queue_rules import whole
+from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
@@ -56,8 +56,9 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     data = lua.check(raw(args, 4))
     delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
     chosen = options(args, 6)
+    name = q.queue_name(queue)  # the port may refuse it: before any change
     job = q.find(jid)
-    part = JobDetails() if job is None else details_of(job)
+    part = JobDetails() if job is None else ensure_details(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, part.priority
     lower_first = q.lower_first if job is None or "priority" in chosen else part.lower_first
     tagged, depends = [(tag, now) for tag, _ in part.tags], []
@@ -71,10 +72,10 @@ def put(q: Qless, now: int, args: Args) -> bytes:
                 part.limits = keys
             else:
                 q.engine.limits.set_keys(job, keys)
-    due = now + lua.moment(delay) if delay > 0 else 0
+    due = now + lua.to_microseconds(delay) if delay > 0 else 0
     if q.has_subscribers:
         q.publish_log({"jid": jid, "event": "put", "queue": queue})
-    q.register_queue(q.queue_name(queue), now)
+    q.register_queue(name, now)
     part.priority, part.lower_first, part.waiting_since = priority, lower_first, now
     if job is None:
         part.tags = tagged
@@ -154,7 +155,7 @@ def _move(
     depends: list[str],
 ) -> None:
     """Put a job that already exists. Its worker loses the job."""
-    part = details_of(job)
+    part = ensure_details(job)
     part.add_entry("put", now, q.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
         q.publish_lock_lost(job)
@@ -176,7 +177,7 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
     `due` uses the clock of the other times of the job.
     """
-    part, theirs = details_of(job), q.engine.time_of(job, now)
+    part, theirs = ensure_details(job), q.engine.time_of(job, now)
     part.add_entry("put", theirs, q.max_history, {"q": queue})
     q.publish_log({"jid": job.jid, "event": "put", "queue": queue})
     if job.state == LEASED:
@@ -218,7 +219,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     popped: list[Job] = []
     usage: dict[str, int] = {}
     for job in _invalidate(q, queue, now, count, usage):
-        # The end of the old locks may have let waiting clients in: these have the room now.
+        # The loss of the old locks may have freed room that other waiting clients have taken since.
         if job.state == READY and q.throttles.has_room_again(job, usage, now):
             engine.lease_job(job, worker, QLESS, now, until, waits_since)
             popped.append(job)
@@ -236,7 +237,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
             break
         popped.append(found)
     for job in popped:
-        part = details_of(job)
+        part = ensure_details(job)
         part.waiting_since = now
         part.add_entry("popped", now, q.max_history, {"worker": worker})
         q.publish_tracked("popped", job.jid)
@@ -245,19 +246,19 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
 
 def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
     """Return the jobs that their workers have lost, after the notification and the grace period.
-    `usage` gets the usage of their throttles before.
+    Add the usage of their throttles before the loss to `usage`.
     """
     lost: list[Job] = []
     for job in q.engine.deadlines.expired(queue, now, count):
         q.throttles.note_usage(job, usage)
-        part = details_of(job)
-        grace = 0 if q.early else lua.moment(q.setting("grace-period"))
+        part = ensure_details(job)
+        grace = 0 if q.early else lua.to_microseconds(q.setting("grace-period"))
         if part.lapsed_at is None or grace <= 0:
             _lose_lock(q, job, part, now, grace)
             if grace > 0:
                 continue
         part.lapsed_at = None
-        if _use_up_a_try(q, job, part, now):
+        if _count_lost_attempt(q, job, part, now):
             lost.append(job)
     return lost
 
@@ -270,8 +271,8 @@ def _lose_lock(q: Qless, job: Job, part: JobDetails, now: int, grace: int) -> No
     q.engine.renew(job, now + max(0, grace), now, expired=True)
 
 
-def _use_up_a_try(q: Qless, job: Job, part: JobDetails, now: int) -> bool:
-    """Use one try. Return True if a try was left; the job is then ready."""
+def _count_lost_attempt(q: Qless, job: Job, part: JobDetails, now: int) -> bool:
+    """Count a lost attempt, and return whether the job is ready for another one."""
     worker, queue = job.holder, q.local(job.queue)
     group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
     cause = "failed" if job.origin == QLESS else "expired"
@@ -315,7 +316,7 @@ def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
 def heartbeat(q: Qless, now: int, args: Args) -> int:
     """jid, worker, data"""
     jid = text(args, 0, "Job(): no jid provided")
-    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')
+    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # sic, as in the original
     data = _given_back(q, now, jid, worker, args[2]) if len(args) > 2 else None
     job = q.find_held(jid, worker, now)
     if job is None:
@@ -325,7 +326,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
     q.worker_seen(worker, now)
-    details_of(job).lapsed_at = None
+    ensure_details(job).lapsed_at = None
     if data is not None and job.origin == QLESS:  # payloads of other protocols do not change
         q.engine.update(job, payload=data)
     q.engine.renew(job, now + q.heartbeat(job.queue), now)
@@ -345,8 +346,8 @@ def timeout(q: Qless, now: int, args: Args) -> None:
 
 
 def revoke(q: Qless, now: int, job: Job, theirs: int) -> None:
-    """Remove the lock of a job; the next pop returns it. `theirs` is the time for the history."""
-    part = details_of(job)
+    """Remove the lock of a job; the next pop returns it. `theirs` is the time in its history."""
+    part = ensure_details(job)
     part.add_entry("timed-out", theirs, q.max_history)
     q.publish_lock_lost(job)
     put_in_front(job)
@@ -364,7 +365,9 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     data = _given_back(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
     job = _held(q, now, jid, worker, queue)
-    part = details_of(job)
+    if chosen is not None:
+        q.queue_name(chosen[0])  # the port may refuse it: before any change
+    part = ensure_details(job)
     part.add_entry("done", now, q.max_history)
     part.last_error, part.lapsed_at = None, None
     if data != data_of(q.engine, job) and (job.origin == QLESS or chosen is not None):
@@ -373,7 +376,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     if chosen is None:
         return _finish(q, now, job, part, _result(q, job, data))
     following, delay, depends = chosen
-    due = now + lua.moment(delay) if delay > 0 else 0
+    due = now + lua.to_microseconds(delay) if delay > 0 else 0
     return _advance(q, now, job, part, following, due, depends)
 
 
@@ -444,10 +447,10 @@ def _finish(q: Qless, now: int, job: Job, part: JobDetails, result: bytes | None
 
 def _retire(q: Qless, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
-    kept = whole(q.engine).done_kept
+    kept = unlimited_engine(q.engine).done_kept
     oldest = now - q.keep_for
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
-        if details_of(job).done_at > oldest and len(kept) <= q.keep_most:
+        if ensure_details(job).done_at > oldest and len(kept) <= q.keep_most:
             return
         drop(q, job, now)
 
@@ -504,7 +507,7 @@ def _to_fail(q: Qless, now: int, args: Args) -> tuple[Job, str]:
         _given_back(q, now, jid, worker, args[4])
     job = q.find_held(jid, worker, now)
     if job is None:
-        raise ScriptError(f"Fail(): Job {jid}does not exist")
+        raise ScriptError(f"Fail(): Job {jid}does not exist")  # without a space, as in the original
     return job, worker
 
 
@@ -516,7 +519,7 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     q.publish_tracked("failed", job.jid)
     if len(args) > 4:
         q.engine.update(job, payload=args[4])
-    part = details_of(job)
+    part = ensure_details(job)
     part.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
     part.last_error = LastError(group, message, now // 1_000_000, worker)
     if part.front:
@@ -539,7 +542,7 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
     its payload does not change. The job is in a failure group only when it is dead.
     """
     worker, group, message = texts(args[1:4])
-    part = details_of(job)
+    part = ensure_details(job)
     part.lapsed_at = None
     if job.state == BLOCKED:
         time = q.engine.time_of(job, now)
@@ -567,7 +570,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Retry(): Job {jid} is not currently running: {q.shown_state(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Retry(): Job {jid} has been given to another worker: {job.holder}")
-    part = details_of(job)
+    part = ensure_details(job)
     if part.lapsed_at is not None:
         end_grace(job)
     told = len(args) > 5
@@ -575,7 +578,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
     message = (
         text(args, 5, "") if told else f'Job exhausted retries in queue "{q.local(job.queue)}"'
     )
-    again_at = now + lua.moment(delay) if delay > 0 else now
+    again_at = now + lua.to_microseconds(delay) if delay > 0 else now
     # Without a delay, the rules of the job's own protocol decide the time of the retry.
     later = again_at if job.origin == QLESS or delay > 0 else None
     q.engine.fail(job, now, QLESS, group, message, [], again_at=later)
@@ -632,7 +635,7 @@ def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, li
 
 
 def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> None:
-    """Raise an error if a dependent of a job is not among the chosen jobs."""
+    """Raise an error if a job that depends on this one is not among the chosen jobs."""
     seq = 0
     while seq := q.engine.next_dependent(job, seq):
         dependent = q.engine.jobs.get(seq)

@@ -16,7 +16,7 @@ UNKNOWN_COMMAND: Final = "Unknown command"
 DUPLICATE_JOB: Final = "Duplicate job"
 DUPLICATE_RESULT: Final = "Duplicate result"
 
-#: All of these in milliseconds.
+#: TTR, TTL and wait timeout are in milliseconds.
 MAX_TTR: Final = 86_400_000
 MAX_TTL: Final = (1 << 64) - 1
 MAX_WAIT: Final = 86_400_000
@@ -31,8 +31,8 @@ Flags = dict[bytes, bytes]
 
 
 def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
-    """Arguments and flags apart, and whether the flags are well-formed. A word like `-x`, without
-    `=`, is an argument.
+    """Separate flags from arguments, and report whether the flags are well-formed. A word without
+    `=`, such as `-x`, is an argument.
     """
     arguments: list[bytes] = []
     flags: Flags = {}
@@ -60,7 +60,7 @@ def parse_unsigned(word: bytes, most: int, error: str) -> int:
 
 
 def parse_signed(word: bytes) -> int | None:
-    """A number of up to 64 bits with an optional sign, or None."""
+    """A number of up to 18 digits with an optional sign, or None."""
     digits = word[1:] if word[:1] in {b"+", b"-"} else word
     if not digits.isdigit():
         return None

@@ -21,7 +21,7 @@ from millrace.protocols.web_clients import is_web_request
 from . import arguments, inspection, jobs
 from .arguments import Flags
 from .hub import WorkqHub
-from .inspection import UnknownJob
+from .inspection import UnknownObject
 
 OK: Final = b"+OK\r\n"
 TIMEOUT: Final = b"-TIMEOUT\r\n"
@@ -43,7 +43,9 @@ def client_error(text: str) -> bytes:
 
 
 class WorkqCommand(NamedTuple):
-    """With a `size_error` a block follows the line; its size is argument number `arguments`."""
+    """A command. With a `size_error`, a block follows the line, and argument number `arguments` is
+    the size of the block.
+    """
 
     do: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
     #: Commands with changes are refused while the store cannot be written.
@@ -68,10 +70,11 @@ class WorkqConnection(Connection):
         #: The bytes of a refused block that have not arrived, and its last two bytes so far.
         self._draining = 0
         self._tail = b""
-        #: The job id that the client gave in a wait for an outcome, and whether `run` waits.
+        #: The job id in the command that waits for the end of a job, and whether it is a `run`.
         self._asked = ""
         self._runs = False
         self._ended = False
+        #: The arguments of the last `lease` and their names: a worker repeats its command.
         self._names: tuple[list[bytes], tuple[str, ...]] = ([], ())
         if hub.full:
             self.reply(b"-SERVER-ERROR too many connections\r\n")
@@ -161,7 +164,7 @@ class WorkqConnection(Connection):
                 self._refuse(command.size_error, command, args)
                 return
             self._begun, self._size = (command, args, flags), size + 2
-            self._take_block(now)  # it usually arrives with its line
+            self._take_block(now)  # the block usually arrives with its line
 
     def _take_block(self, now: int) -> bool:
         block = self._inbox.take(self._size)
@@ -223,7 +226,7 @@ class WorkqConnection(Connection):
             command.do(self, args, flags, block, now)
         except ClientError as problem:
             self.reply_error(client_error(str(problem)))
-        except UnknownJob:
+        except UnknownObject:
             self.reply_error(NOT_FOUND)
 
     def reply_error(self, reply: bytes) -> None:
@@ -249,7 +252,7 @@ class WorkqConnection(Connection):
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.drop_work()  # it refers to this connection
+        self.drop_work()  # the generator refers to this connection
         self.hub.connections.discard(self)
         if self.waiter is not None:
             self._give_up(now)
@@ -301,7 +304,7 @@ class WorkqConnection(Connection):
         timeout = arguments.parse_wait_timeout(args[1])
         job = jobs.find(self.engine, jid)
         if job is None:
-            raise UnknownJob
+            raise UnknownObject
         if job.state in {DONE, DEAD}:
             content = b"" if job.extra is None else job.extra.result or b""
             self.caller.wait()
@@ -402,7 +405,7 @@ class WorkqConnection(Connection):
         job = jobs.find_unfinished(self.engine, arguments.parse_job_id(args[0]))
         if job is None:
             self.caller.wait()
-            raise UnknownJob
+            raise UnknownObject
         if job.state in {DONE, DEAD}:
             self.caller.wait()
             raise ClientError(arguments.DUPLICATE_RESULT)
@@ -416,7 +419,7 @@ class WorkqConnection(Connection):
         job = jobs.find(self.engine, arguments.parse_job_id(args[0]))
         if job is None:
             self.caller.wait()
-            raise UnknownJob
+            raise UnknownObject
         self.engine.cancel(job, now, WORKQ)
         self.reply(OK)
 
@@ -425,11 +428,11 @@ class WorkqConnection(Connection):
         first = next(pieces)
         if first:
             self.reply(first)
-        self.begin_work(self._say_all(pieces))
+        self.begin_work(self._send_in_slices(pieces))
 
-    def _say_all(self, pieces: Iterator[bytes]) -> Iterator[None]:
+    def _send_in_slices(self, pieces: Iterator[bytes]) -> Iterator[None]:
         for piece in pieces:
-            if piece:  # it is empty while another thread reads
+            if piece:  # empty while another thread reads a payload
                 self.caller.wait()
                 self.reply(piece)
             yield

@@ -21,7 +21,7 @@ PIECE_BYTES: Final = 65_536
 _NAME: Final = attrgetter("name")
 
 
-class UnknownJob(Exception):
+class UnknownObject(Exception):
     """The job or queue does not exist."""
 
 
@@ -41,7 +41,7 @@ def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Iterat
 def _job(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
     job = jobs.find(hub.engine, arguments.parse_job_id(args[0]))
     if job is None:
-        raise UnknownJob
+        raise UnknownObject
     return _written(hub.engine, [job])
 
 
@@ -105,7 +105,7 @@ _OBJECTS: Final[dict[bytes, tuple[int, Callable[[WorkqHub, list[bytes]], Iterato
 def _queue_of(engine: Engine, name: str) -> Queue:
     queue = engine.queues.get(name)
     if queue is None or not queue.registered:
-        raise UnknownJob
+        raise UnknownObject
     return queue
 
 

@@ -121,8 +121,8 @@ def find(engine: Engine, jid: str) -> Job | None:
 
 
 def find_unfinished(engine: Engine, jid: str) -> Job | None:
-    """The job that a result may be for: not one that waits for others, and none that is leased over
-    a protocol where only the holder may end a lease.
+    """The job that `complete` or `fail` may end: neither a blocked job, nor a job leased over a
+    protocol where only the holder may end a lease.
     """
     job = find(engine, jid)
     if job is None or job.state == BLOCKED:
@@ -140,7 +140,7 @@ def _find_alias(engine: Engine, jid: str) -> Job | None:
 
 
 def leased(job: Job, payload: bytes, *, with_ttr: bool) -> bytes:
-    """The reply to a lease; the original server puts the TTR before the size."""
+    """The reply to a lease. `with_ttr`: the TTR precedes the size, as in the original server."""
     jid, name = id_of(job).encode(), job.queue.encode()
     size = len(payload)
     if with_ttr:
@@ -150,7 +150,7 @@ def leased(job: Job, payload: bytes, *, with_ttr: bool) -> bytes:
 
 
 def lease_head(job: Job, size: int, *, with_ttr: bool) -> bytes:
-    """The lines of that reply before the payload."""
+    """The reply to a lease up to the payload."""
     jid, name = id_of(job).encode(), job.queue.encode()
     ttr = b"%d " % (job.lease_duration // 1000) if with_ttr else b""
     return b"+OK 1\r\n%b %b %b%d\r\n" % (jid, name, ttr, size)
@@ -174,13 +174,22 @@ def described(job: Job, payload: bytes) -> bytes:
         b"attempts %d" % job.attempt,
         b"max-fails %d" % max(0, job.retries),
         b"fails %d" % job.failures,
-        b"priority %d" % job.rank,
+        b"priority %d" % _priority(job),
         b"state %d" % _state(job),
         b"created " + arguments.whole_second(job.created),
         *((b"time " + time,) if time else ()),
         b"",
     )
     return b"\r\n".join(lines)
+
+
+def _priority(job: Job) -> int:
+    """The priority, also while the job is ahead of all others. Numbers of other protocols are
+    limited to the range of this one.
+    """
+    details = None if job.extra is None else job.extra.details
+    rank = job.rank if details is None else details.rank
+    return int(min(max(-MAX_ADD_PRIORITY - 1, rank), MAX_PRIORITY))
 
 
 def _state(job: Job) -> int:
