@@ -21,7 +21,7 @@ from millrace.server.app import clock, listeners, recover
 from millrace.server.commit_thread import CommitThread
 from millrace.server.server import Server
 from millrace.server.session import Session
-from millrace.store import SqliteStore, Store
+from millrace.store import SqliteStore, Store, StoreFailing
 
 MAX_CONNECTIONS = 10_000
 #: Passes of the loop after which a reply that does not wait has been written.
@@ -39,8 +39,12 @@ class HeldCommits(CommitThread):
 
     def commit(self, store: Store) -> None:
         def finish() -> None:
-            store.commit()
-            self._loop.call_soon(self._after, None)
+            outcome: Exception | None = None
+            try:
+                store.commit()
+            except StoreFailing as error:
+                outcome = error
+            self._loop.call_soon(self._after, outcome)
 
         if HeldCommits.held:
             HeldCommits.waiting.append(finish)
@@ -86,7 +90,8 @@ class _Transport(asyncio.Transport):
 class HeldServer:
     """A Conversation with an in-process server."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: type[SqliteStore] = SqliteStore) -> None:
+        self._store_type = store
         self._loop = asyncio.new_event_loop()
         self._sessions: dict[tuple[str, str], tuple[Session, _Transport]] = {}
         HeldCommits.held, HeldCommits.waiting = False, []
@@ -94,7 +99,7 @@ class HeldServer:
 
     async def _open(self, folder: Path) -> None:
         self.engine = Engine(Random(1), protocol_rules())
-        self.store = SqliteStore(folder / "data", sync=False)
+        self.store = self._store_type(folder / "data", sync=False)
         recover(self.engine, self.store, clock)
         self.server = Server(
             self.engine,
@@ -146,6 +151,14 @@ class HeldServer:
     def written(self, protocol: str, client: str) -> bytes:
         """The data that the client has received since its last request."""
         return reply_content(protocol, self._sessions[protocol, client][1].written)
+
+    def sleep(self, seconds: float) -> None:
+        """Run the loop for this time."""
+        self._loop.run_until_complete(asyncio.sleep(seconds))
+
+    def drain(self) -> None:
+        """Write all changes, as a server that stops."""
+        self._loop.run_until_complete(self.server.turns.drain())
 
     def advance_timers(self, now: int) -> None:
         self.engine.tick(now)

@@ -146,7 +146,7 @@ def test_on_a_full_disk_jobs_can_be_completed_and_removed(small_disk: Path) -> N
             assert reserve.stat().st_size == 8 << 20
         messages = [record["message"] for record in server.log_records()]
         assert "New jobs are refused: disk full. All other commands continue." in messages
-        assert "New jobs are accepted again (disk full is over)." in messages
+        assert "New jobs are accepted again. Removed cause: disk full." in messages
 
 
 def test_a_server_killed_on_a_full_disk_recovers_when_space_is_freed(

@@ -186,6 +186,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
         client.writer.write_eof()
         (session,) = served.server.sessions
         await until(lambda: session._input_closed)
+        await until(lambda: not served.engine.has_uncommitted)  # the lease created the queue
         job = served.push(SMALL, "workq")
         served.server.after_commands(clock())
         assert job.state == LEASED
@@ -246,6 +247,40 @@ def test_a_client_that_closes_its_sending_side_gets_its_job(tmp_path: Path) -> N
     serve(tmp_path / "data", play)
 
 
+def test_an_incomplete_command_after_a_half_close_is_refused_after_the_read(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        served.push(LARGE)
+        client = await served.connect("workq")
+        client.writer.write(b"lease q 0\r\nadd %b ping 1000 1000 4\r\npi" % JID.encode())
+        await until(lambda: served.reads)
+        client.writer.write_eof()
+        (session,) = served.server.sessions
+        # A transport that pauses announces the end of the input again.
+        session.transport.set_write_buffer_limits(1 << 30)
+        await until(lambda: session._input_closed)
+        await served.read_all()
+        received = await asyncio.wait_for(client.reader.read(), 20)
+        assert LARGE in received
+        assert received.endswith(b"-CLIENT-ERROR Invalid payload size\r\n")
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_job_whose_lease_expires_meanwhile_is_not_delivered(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        job = served.push(LARGE, "workq")
+        job.lease_duration = 1000
+        client = await served.connect("workq")
+        client.lease()
+        await until(lambda: served.reads)
+        await until(lambda: job.state == READY)
+        await until(lambda: not served.engine.has_uncommitted)
+        await served.read_all()
+        assert isinstance(await client.answer(), Nothing)
+
+    serve(tmp_path / "data", play)
+
+
 def test_a_server_that_stops_returns_the_lease(tmp_path: Path) -> None:
     jobs: list[Job] = []
 
@@ -269,6 +304,8 @@ def test_a_payload_that_cannot_be_read_ends_the_connection(tmp_path: Path) -> No
         assert await client.reader.read() == b""
         other.writer.write(b"inspect server\r\n")
         assert (await other.reader.readuntil(b"\n")).startswith(b"+OK")
+        await until(lambda: job.state == READY)
+        assert job.failures == 0
 
     serve(tmp_path / "data", play)
 
@@ -308,3 +345,115 @@ def test_a_small_payload_is_read_at_once(tmp_path: Path) -> None:
         assert not served.reads
 
     serve(tmp_path / "data", play)
+
+
+LISTS = {
+    "workq": b"inspect job " + JID.encode() + b"\r\n",
+    "qless": b"QLESS.GET 0 " + JID.encode() + b"\r\n",
+    "exec": b"MULTI\r\nQLESS.GET 0 " + JID.encode() + b"\r\nEXEC\r\n",
+}
+
+
+async def _list(served: Served, request: str) -> Speaking:
+    client = await served.connect("workq" if request == "workq" else "qless")
+    client.writer.write(LISTS[request])
+    await until(lambda: served.reads)
+    return client
+
+
+@pytest.mark.parametrize("request_name", LISTS)
+def test_a_command_that_lists_does_not_use_the_loop_while_it_waits(
+    tmp_path: Path, request_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    run = asyncio.Handle._run
+
+    def counted(handle: asyncio.Handle) -> None:
+        nonlocal calls
+        calls += 1
+        run(handle)
+
+    async def play(served: Served) -> None:
+        served.push(LARGE)
+        client = await _list(served, request_name)
+        await asyncio.sleep(0.02)  # the first slice has ended
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.Handle, "_run", counted)
+            await asyncio.sleep(0.1)
+        assert calls < 20
+        await served.read_all()
+        heard = b""
+        while LARGE[10:-10] not in heard:
+            heard += await asyncio.wait_for(client.reader.read(1 << 20), 20)
+        assert not served.engine.payloads.fetched
+
+    serve(tmp_path / "data", play)
+
+
+@pytest.mark.parametrize("request_name", LISTS)
+def test_the_list_of_a_lost_client_leaves_no_work(tmp_path: Path, request_name: str) -> None:
+    async def play(served: Served) -> None:
+        served.push(LARGE)
+        client = await _list(served, request_name)
+        client.reset()
+        await until(lambda: not served.server.sessions)
+        await served.read_all()
+        other = await served.connect("workq")
+        other.writer.write(b"inspect server\r\n")
+        assert (await other.reader.readuntil(b"\n")).startswith(b"+OK")
+        assert not served.server.queue._waiting
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_command_waits_for_one_payload_after_another(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        jids = [str(UUID(int=number)) for number in range(1, 5)]
+        for jid in jids:
+            served.push(LARGE, jid=jid)
+        client = await served.connect("workq")
+        client.writer.write(b"inspect jobs q 0 4\r\ninspect server\r\n")
+        for _ in jids:
+            assert not served.reads or len(served.reads) == 1
+            await served.read_all()
+        heard = b""
+        while b"active-clients" not in heard:
+            heard += await asyncio.wait_for(client.reader.read(1 << 20), 20)
+        assert heard.count(LARGE) == len(jids)
+
+    serve(tmp_path / "data", play)
+
+
+def test_the_reply_of_several_large_jobs_is_encoded_in_slices(tmp_path: Path) -> None:
+    """No callback writes more than one job, and the reply is the same in one piece or several."""
+    largest: list[int] = []
+
+    async def play(served: Served) -> None:
+        jids = [str(UUID(int=number)) for number in range(1, 5)]
+        for jid in jids:
+            served.push(LARGE, jid=jid)
+        client = await served.connect("qless")
+        client.writer.write(b"QLESS.PEEK 1 q 4 1700000000\r\n")
+        heard = b""
+        for _ in jids:
+            await served.read_all()
+            largest.append(len(served.engine.payloads.fetched))
+        while heard.count(b'"data":') < len(jids) or not heard.endswith(b"\r\n"):
+            heard += await asyncio.wait_for(client.reader.read(1 << 20), 20)
+        head, _, body = heard.partition(b"\r\n")
+        if head[:1] == b"$":
+            assert int(head[1:]) == len(body) - 2
+        assert [job["jid"] for job in _json_jobs(heard)] == jids
+        assert not served.engine.payloads.fetched
+
+    serve(tmp_path / "data", play)
+    assert max(largest) <= 1
+
+
+def _json_jobs(reply: bytes) -> list[dict[str, object]]:
+    """The jobs of a bulk string with a list, or of a list of bulk strings."""
+    start, end = reply.index(b"{"), reply.rindex(b"}") + 1
+    if reply[:1] == b"$":
+        return list(json.loads(b"[" + reply[start:end] + b"]"))
+    rows = [json.loads(line) for line in reply.split(b"\r\n") if line[:1] == b"{"]
+    return list(rows)

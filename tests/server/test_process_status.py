@@ -114,7 +114,7 @@ def test_a_key_that_needs_a_restart_keeps_its_value(tmp_path: Path) -> None:
         assert reported["lake"] == str(tmp_path / "data" / "lake")
         messages = [record["message"] for record in server.log_records()]
         for key in ("server.durability", "lake.path"):
-            assert f"{key} changed; it needs a restart." in messages
+            assert f"{key} changed. Restart the server to apply the new value." in messages
         assert "Reloaded server.max_connections." in messages
 
 

@@ -618,14 +618,35 @@ def test_a_client_that_half_closes_receives_all_replies(shared, client):
     assert client.queue_size("half") == 2500
 
 
-def test_a_waiting_half_closed_client_receives_no_job(shared, client):
+def test_a_half_closed_client_waits_for_a_job(shared, client):
+    half = hello(shared.port)
+    half.sendall(line("FETCH half") + line("FETCH none"))
+    half.shutdown(socket.SHUT_WR)
+    time.sleep(0.2)
+    client.push(unit("half-0001", queue="half"))
+    received = until_closed(half)
+    assert b'"jid":"half-0001"' in received
+    assert received.endswith(b"}\r\n$-1\r\n")
+    half.close()
+    client.ack("half-0001")
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_a_half_closed_client_that_leaves_receives_no_job(shared, client, how):
     half = hello(shared.port)
     half.sendall(line("FETCH half"))
     half.shutdown(socket.SHUT_WR)
-    assert until_closed(half) == b""
+    time.sleep(0.2)
+    if how == "reset":
+        half.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     half.close()
-    client.push(unit("half-0001", queue="half"))
+    client.push(unit(f"half-{how}", queue="half"))
+    until = time.monotonic() + 5
+    while client.set_size("working") and time.monotonic() < until:
+        time.sleep(0.05)
     assert client.set_size("working") == 0
+    assert client.fetch("half")["jid"] == f"half-{how}"
+    client.ack(f"half-{how}")
 
 
 def test_end_without_a_newline_then_close(shared, client):
@@ -904,5 +925,6 @@ def test_sighup_reports_keys_that_need_a_restart(tmp_path):
     with running_server(tmp_path / "data", **MEMORY) as server:
         config.write_text('[server]\nmax_line = "2MiB"\n')
         server.signal(signal.SIGHUP)
-        eventually(lambda: "server.max_line changed; it needs a restart." in server.stderr)
+        told = "server.max_line changed. Restart the server to apply the new value."
+        eventually(lambda: told in server.stderr)
         assert server.alive

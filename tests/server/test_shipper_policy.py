@@ -290,12 +290,12 @@ def test_the_stop_waits_for_a_limited_time(hurried: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(journal_shipper, "EXIT_TIMEOUT", 60.0 if hurried else 0.01)
 
     async def act(stage: Stage) -> None:
-        hurry = asyncio.Event()
+        force_stop = asyncio.Event()
         stage.commits(3)
-        stopping = asyncio.create_task(stage.shipping.stop(hurry))
+        stopping = asyncio.create_task(stage.shipping.stop(force_stop))
         await asyncio.sleep(0)
         if hurried:
-            hurry.set()
+            force_stop.set()
         await stopping
         assert stage.child().orders == [4]
         assert stage.child().killed
@@ -323,10 +323,10 @@ def test_the_stop_ships_events_that_arrived_during_the_last_order() -> None:
 
 def test_a_hurried_stop_starts_no_shipper() -> None:
     async def act(stage: Stage) -> None:
-        hurry = asyncio.Event()
-        hurry.set()
+        force_stop = asyncio.Event()
+        force_stop.set()
         stage.commits(3)
-        await stage.shipping.stop(hurry)
+        await stage.shipping.stop(force_stop)
         assert FakeChild.born == []
 
     run_scenario(act)

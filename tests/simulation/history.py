@@ -11,6 +11,7 @@ from promises import BrokenPromise, Promises, TrackedJob, name
 from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
+from millrace.engine.limits import parked_of
 from millrace.engine.states import BLOCKED, GONE, STATE_NAMES, TRANSITIONS
 from millrace.protocols.registry import QLESS
 from millrace.store.records import decode_any
@@ -102,17 +103,23 @@ class Seen:
             first = first and not other.ended
             # Qless clients set the time of a job, which determines its position.
             if first and (other.protocol == "qless") == (event.origin == QLESS):
-                if other.protocol == "qless" and self._was_parked(other, engine):
+                if other.protocol == "qless" and self._was_parked(other, job, event, engine):
                     continue
                 raise BrokenPromise(f"{name(job)} was leased before {name(other)}")
 
-    def _was_parked(self, job: TrackedJob, engine: Engine) -> bool:
-        """Whether a job has waited for a limit. A job of Qless then returns to the end of the ready
-        jobs, as in the original.
+    def _was_parked(self, other: TrackedJob, job: TrackedJob, event: Event, engine: Engine) -> bool:
+        """Whether a Qless job is behind a later one because it has waited for a limit, as in the
+        original: it is parked, or has the same rank and returned after the later one was pushed.
         """
-        seqs = [seq for seq, number in self.numbers.items() if number == job.number]
-        found = [engine.jobs[seq] for seq in seqs if seq in engine.jobs]
-        return any(entry[1] == "throttled" for job in found for entry in read_details(job).log)
+        leased = engine.jobs[event.seq]
+        for seq, number in self.numbers.items():
+            found = engine.jobs.get(seq) if number == other.number else None
+            if found is None or all(row[1] != "throttled" for row in read_details(found).log):
+                continue
+            if parked_of(found) is not None:
+                return True
+            return other.work.rank == job.work.rank and found.position >= leased.position
+        return False
 
 
 def read_journal(folder: Path) -> list[tuple[int, Event]]:

@@ -12,7 +12,7 @@ from millrace.engine.job import Job
 from millrace.engine.limits import keys_of, parked_of
 from millrace.engine.reasons import why
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, STATE_NAMES
-from millrace.engine.transactions import SETTING as TRANSACTIONS
+from millrace.engine.transactions import TRANSACTION_PREFIX as TRANSACTIONS
 from millrace.protocols.qless import consistency
 from millrace.protocols.qless.hub import QlessHub
 
@@ -74,7 +74,7 @@ def no_waiter_is_stuck(engine: Engine, now: int, *, stopping: bool) -> None:
             and len(queue.ready) > len(queue.ready.parked)
             and not (queue.paused or engine.unavailable or stopping)
             and not (limits.in_use and not limits.queue_has_room(queue, now))
-            and queue.name not in limits._unserved
+            and queue.name not in limits._queues_to_serve
         ):
             raise BrokenPromise(f"a client waits for {queue.name}, where jobs are ready")
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import duckdb
 
-from millrace.pipeline.delta import EVENTS, files, open_table
+from millrace.journal.location import EVENTS
+from millrace.pipeline.delta import files, open_table
 from millrace.pipeline.tables import DERIVED
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "pipeline"))

@@ -130,7 +130,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
 
 
 def _recover_or_leave(engine: Engine, store: Store) -> None:
-    """Recover, or close the store in an order that leaves a refused folder unchanged."""
+    """Recover. If that fails, close the store without changing the data folder."""
     try:
         recover(engine, store, clock)
     except StoreError:
@@ -168,7 +168,7 @@ async def _serve(
 ) -> int:
     config = loaded.config
     loop = asyncio.get_running_loop()
-    stop, hurry = asyncio.Event(), asyncio.Event()
+    stop, force_stop = asyncio.Event(), asyncio.Event()
 
     def ended(reason: str) -> None:
         """The state of the store is unknown: exit without further acknowledgements."""
@@ -193,7 +193,7 @@ async def _serve(
 
     def request_stop() -> None:
         if stop.is_set():
-            hurry.set()
+            force_stop.set()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -277,7 +277,7 @@ async def _serve(
     await schedule.stop()
     if web is not None:
         await web.stop()
-    await server.stop(config.server.stop_grace, hurry)
+    await server.stop(config.server.stop_grace, force_stop)
     log.info("Stopped.")
     return 0
 
@@ -379,7 +379,7 @@ def _reload(
     store: Store | None,
     files: int,
 ) -> None:
-    """SIGHUP: apply the reloadable keys, and log the other changed keys."""
+    """SIGHUP: apply the reloadable keys, and log all changed keys."""
     try:
         loaded = reload()
     except ConfigError as error:
@@ -390,7 +390,7 @@ def _reload(
         if keys()[key].doc.reload:
             log.info("Reloaded %s.", key)
         else:
-            log.warning("%s changed; it needs a restart.", key)
+            log.warning("%s changed. Restart the server to apply the new value.", key)
     effective = apply_reload(current[0], loaded)
     new = effective.config
     logs.set_level(new.server.log_level)

@@ -17,7 +17,7 @@ def socket_of(folder: Path) -> Path:
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[str]:
+def short_address(path: Path) -> Iterator[str]:
     """A short name for `path`: the address of a socket has at most 107 bytes."""
     if sys.platform != "linux":
         yield str(path)
@@ -29,7 +29,7 @@ def beside(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def sweep(path: Path) -> None:
+def remove_socket(path: Path) -> None:
     """Remove a socket that a killed process left. Requires the lock of the folder."""
     try:
         if stat.S_ISSOCK(path.lstat().st_mode):
@@ -38,8 +38,8 @@ def sweep(path: Path) -> None:
         pass
 
 
-def make_room(path: Path) -> None:
+def remove_stale_socket(path: Path) -> None:
     """Remove an old socket; any other file is left alone and is an error."""
-    sweep(path)
+    remove_socket(path)
     if os.path.lexists(path):
         raise SocketPathInUse(f"{path} is not a socket. Move or delete the file and start again.")

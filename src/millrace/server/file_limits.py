@@ -8,10 +8,10 @@ log = logging.getLogger(__name__)
 
 #: Files for the store, the ports, the loop, and connections that are accepted only to be refused.
 RESERVED_FILES: Final = 64
-#: Connections before their handshake may exceed the limit by this number,
+#: Connections before their handshake may exceed the limit by this number.
 MAX_UNAUTHENTICATED: Final = 1000
-#: but use at most this fraction of the files.
-UNAUTHENTICATED_FRACTION: Final = 8
+#: They may use at most the limit of open files divided by this number.
+UNAUTHENTICATED_DIVISOR: Final = 8
 
 
 def raise_limit() -> int:
@@ -27,15 +27,15 @@ def unauthenticated(files: int) -> int:
     return (
         MAX_UNAUTHENTICATED
         if files < 0
-        else min(MAX_UNAUTHENTICATED, files // UNAUTHENTICATED_FRACTION)
+        else min(MAX_UNAUTHENTICATED, files // UNAUTHENTICATED_DIVISOR)
     )
 
 
 def connections(wanted: int, files: int) -> int:
     """The number of connections that the limit of open files allows, at most `wanted`.
 
-    Without free files the server cannot even accept a connection to refuse it. Below the limit it
-    refuses with the error of the protocol.
+    Without free files the server cannot even accept a connection to refuse it. While files are
+    free, it refuses a connection with the error of the protocol.
     """
     if files < 0:  # no limit
         return wanted

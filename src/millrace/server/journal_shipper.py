@@ -78,7 +78,7 @@ class JournalShipper:
         self._child: ChildProcess | None = None
         #: The end of the current shipment; 0: none.
         self._until = 0
-        #: Arrival of the oldest pending event, and of the first event after the current order.
+        #: Arrival of the oldest pending event, and of the first event after the current shipment.
         self._oldest: float | None = None
         self._later: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -91,7 +91,7 @@ class JournalShipper:
         self._dropped = 0
         self._asked: list[tuple[int, Done]] = []
         self._stopping = False
-        #: Set at the end of an order, successful or not, and of the process.
+        #: Set at the end of a shipment, successful or not, and at the end of the process.
         self._news = asyncio.Event()
 
     # Called by the server
@@ -105,7 +105,7 @@ class JournalShipper:
         if outbox.next_committed <= self._next:
             return
         if outbox.dropped > self._dropped and self._settings.every:
-            self._tell_dropped()
+            self._log_dropped()
         if self._until:
             if self._later is None and outbox.next_committed > self._until:
                 self._later = self._loop.time()
@@ -116,7 +116,7 @@ class JournalShipper:
             return
         crowded = outbox.next_committed - self._next >= self._settings.events and not self._failing
         if self._timer is None or crowded:
-            self._order_in_time(crowded=crowded)
+            self._schedule_shipment(crowded=crowded)
 
     def ship(self, done: Done) -> None:
         """Ship all committed events."""
@@ -127,7 +127,7 @@ class JournalShipper:
             return
         self._asked.append((until, done))
         if not self._until:
-            self._order()
+            self._start_shipment()
 
     def journal(self) -> ShippingStatus:
         """The progress and the backlog of shipping."""
@@ -147,50 +147,50 @@ class JournalShipper:
             failing=self._failing,
         )
 
-    async def stop(self, hurry: asyncio.Event) -> None:
+    async def stop(self, force_stop: asyncio.Event) -> None:
         """Ship the pending events within a time limit, then end the process."""
         self._stopping = True
         self._cancel_timers()
         if self._settings.every and self._outbox.next_committed > self._next and self._is_able():
-            await self._ship_the_rest(hurry)
+            await self._ship_the_rest(force_stop)
         if self._child is not None:
             self._news.clear()
             self._child.close_input()
-            await _first_of(self._news, hurry, within=EXIT_TIMEOUT)
+            await _first_of(self._news, force_stop, within=EXIT_TIMEOUT)
         if self._child is not None:
             self._child.kill()
 
-    # Orders
+    # Shipments
 
-    async def _ship_the_rest(self, hurry: asyncio.Event) -> None:
+    async def _ship_the_rest(self, force_stop: asyncio.Event) -> None:
         until = self._loop.time() + SHIP_TIMEOUT
-        while self._outbox.next_committed > self._next and not hurry.is_set():
+        while self._outbox.next_committed > self._next and not force_stop.is_set():
             failures, left = self._failures, until - self._loop.time()
             if not self._until and left > 0:
-                self._order()
+                self._start_shipment()
             if self._until and left > 0:
-                await _first_of(self._news, hurry, within=left)
+                await _first_of(self._news, force_stop, within=left)
             if self._failures > failures or left <= 0:
                 return
 
-    def _order_in_time(self, *, crowded: bool) -> None:
+    def _schedule_shipment(self, *, crowded: bool) -> None:
         assert self._oldest is not None
         wait = self._oldest + self._settings.every - self._loop.time()
         if crowded or wait <= 0:
-            self._order_if_able()
+            self._start_if_able()
         else:
             self._timer = self._loop.call_later(wait, self._due)
 
     def _due(self) -> None:
         self._timer = None
         if self._outbox.next_committed > self._next and not self._until:
-            self._order_if_able()
+            self._start_if_able()
 
-    def _order_if_able(self) -> None:
+    def _start_if_able(self) -> None:
         if self._is_able():
-            self._order()
+            self._start_shipment()
 
-    def _order(self) -> None:
+    def _start_shipment(self) -> None:
         self._cancel_timers()
         self._news.clear()
         self._until = self._outbox.next_committed
@@ -228,13 +228,13 @@ class JournalShipper:
         if told.missing:
             log.warning("%d events were deleted before they were shipped.", told.missing)
         if told.next > self._next:
-            self._landed(told)
+            self._record_progress(told)
         if told.done:
             self._done()
 
-    def _landed(self, told: ShipperReply) -> None:
+    def _record_progress(self, told: ShipperReply) -> None:
         if told.files:
-            self._works()
+            self._report_recovery()
         self._next = told.next
         self._outbox.shipped(told.next)
         if self._outbox.has_shipped_events:
@@ -248,19 +248,19 @@ class JournalShipper:
         if self._next < self._until:
             self._failed(f"the shipper stopped before event {self._until}")
             return
-        self._works()
+        self._report_recovery()
         self._until = 0
         self._oldest, self._later = self._later, None
         if self._outbox.next_committed <= self._next:
             self._oldest = None
         self._news.set()
         if self._asked:
-            self._order()
+            self._start_shipment()
             return
-        self._idle = self._loop.call_later(IDLE_TIMEOUT, self._let_go)
+        self._idle = self._loop.call_later(IDLE_TIMEOUT, self._end_idle_process)
         self.committed()
 
-    def _works(self) -> None:
+    def _report_recovery(self) -> None:
         self._failures = 0
         if self._failing:
             self._failing = ""
@@ -298,7 +298,7 @@ class JournalShipper:
             self._failed(f"the shipper {how}")
         self._news.set()
 
-    def _let_go(self) -> None:
+    def _end_idle_process(self) -> None:
         self._idle = None
         if self._child is not None and not self._until:
             self._child.close_input()
@@ -308,7 +308,7 @@ class JournalShipper:
         done(failing)
         self._answered()
 
-    def _tell_dropped(self) -> None:
+    def _log_dropped(self) -> None:
         log.warning(
             "%d events were deleted before they were shipped: the outbox exceeded "
             "journal.outbox_max.",

@@ -25,7 +25,7 @@ RESUME_FRACTION: Final = 0.95
 #: are refused whatever the number of jobs.
 HARD_FRACTION: Final = 1.1
 #: From this fraction of the limit on, payloads above `PAGED_PAYLOAD` bytes live in the store, until
-#: memory or the number of jobs is below `END_PAGING_FRACTION` of what it was.
+#: memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that time.
 PAGING_FRACTION: Final = 0.5
 END_PAGING_FRACTION: Final = 0.9
 PAGED_PAYLOAD: Final = 128

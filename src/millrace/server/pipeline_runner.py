@@ -1,7 +1,7 @@
 """Scheduled runs of the pipeline in a child process, one at a time; its output goes to the log.
 
 The first run starts one interval after the server. If a run takes longer than the interval, the
-next one is skipped. A stopping server ends the run, and the next run continues from there. An
+next one is skipped. A stopping server ends the run, and the next run resumes at that point. An
 operator can also start a run, with or without an interval.
 """
 
@@ -79,7 +79,7 @@ class PipelineRunner:
             self._timer = None
         if self._child is None:
             return
-        log.info("Ending the pipeline run; the next run resumes there.")
+        log.info("Ending the pipeline run. The next run resumes at this point.")
         self._child.signal(signal.SIGTERM)
         await self._child.wait_or_kill(STOP_TIMEOUT)
         self._child = None

@@ -1,4 +1,4 @@
-"""Whether new jobs are accepted. Each cause, such as a full disk, is set and cleared by itself."""
+"""Whether new jobs are accepted. Causes of refusal, such as a full disk, are independent."""
 
 import logging
 
@@ -26,7 +26,7 @@ class PushGate:
     def open(self, cause: str) -> None:
         """Remove a cause."""
         if self._causes.pop(cause, None) is not None:
-            log.info("New jobs are accepted again (%s is over).", cause)
+            log.info("New jobs are accepted again. Removed cause: %s.", cause)
             self._apply()
 
     def _apply(self) -> None:

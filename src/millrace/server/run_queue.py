@@ -24,8 +24,6 @@ COMMANDS_PER_SLICE: Final = 8
 SLICE_MICROSECONDS: Final = 500
 #: Maximum number of clients per slice: the clock can stop.
 MAX_CLIENTS_PER_SLICE: Final = 256
-#: A long command that waits for a commit continues after this time.
-POLL_SECONDS: Final = 0.001
 
 
 class RunQueue:
@@ -48,10 +46,6 @@ class RunQueue:
     def add(self, session: "Session") -> None:
         self._waiting.append(session)
         self._call()
-
-    def add_later(self, session: "Session") -> None:
-        """Add a client whose long command waits for a commit or for another thread."""
-        self._loop.call_later(POLL_SECONDS, self.add, session)
 
     def resume(self) -> None:
         """The commit has ended, and the next change set is about to be written."""

@@ -9,7 +9,7 @@ from socket import socket
 from time import perf_counter
 from typing import NamedTuple, cast
 
-from millrace.engine.durations import Measured
+from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, NO_PROTOCOL, Job
 from millrace.engine.payloads import PayloadRead
@@ -18,7 +18,7 @@ from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
 from .commit_thread import CommitThread
-from .control_socket import beside, make_room, sweep
+from .control_socket import remove_socket, remove_stale_socket, short_address
 from .file_limits import MAX_UNAUTHENTICATED
 from .journal_shipper import JournalShipper
 from .memory_limit import MemoryLimit
@@ -27,7 +27,7 @@ from .push_gate import PushGate
 from .run_queue import RunQueue
 from .session import HANDSHAKE_TIMEOUT, ClosedConnection, Session
 from .sockets import BACKLOG, is_unix
-from .turns import Turns
+from .turns import MAX_UNAWAITED_EVENTS, Turns
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 MAX_SLEEP = 1_000_000
 #: A difference of this size between the clocks is a jump: the engine adjusts its waits.
 CLOCK_JUMP = 2_000_000
+#: Seconds for the replies of long commands when the server stops.
+LAST_REPLIES_TIMEOUT = 0.5
 #: Seconds between two measurements of the lag of the loop.
 LAG_INTERVAL = 0.5
 
@@ -52,7 +54,7 @@ class Listener(NamedTuple):
 
 
 class Server:
-    """All objects on the loop. `listen` and `stop` are called once."""
+    """All objects that the event loop uses. `listen` and `stop` are called once."""
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class Server:
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
         self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
-        self.measured = Measured()
+        self.measured = ServerDurations()
         self.gate = PushGate(engine)
         self.turns = Turns(
             engine,
@@ -129,8 +131,8 @@ class Server:
                 return cast("asyncio.BaseProtocol", Session(self, connect))
 
             if listener.path is not None:
-                make_room(listener.path)
-                with beside(listener.path) as path:
+                remove_stale_socket(listener.path)
+                with short_address(listener.path) as path:
                     server = await self.loop.create_unix_server(session, path)
                 listener.path.chmod(0o600)
                 self._local.append(listener.path)
@@ -155,10 +157,10 @@ class Server:
         self._measure_lag()
         return ports
 
-    async def stop(self, grace: float, hurry: asyncio.Event) -> None:
+    async def stop(self, grace: float, force_stop: asyncio.Event) -> None:
         """Stop accepting, wait up to `grace` seconds for consumers, commit, and close."""
         for path in self._local:
-            sweep(path)
+            remove_socket(path)
         for server in self._listening:
             server.close()
         self._listening.clear()
@@ -166,10 +168,12 @@ class Server:
             hub.stop()
         until = self.loop.time() + grace
         while (
-            any(hub.busy for hub in self.hubs) and self.loop.time() < until and not hurry.is_set()
+            any(hub.busy for hub in self.hubs)
+            and self.loop.time() < until
+            and not force_stop.is_set()
         ):
             try:
-                await asyncio.wait_for(hurry.wait(), 0.05)
+                await asyncio.wait_for(force_stop.wait(), 0.05)
             except TimeoutError:
                 continue
         now = self.clock()
@@ -178,8 +182,9 @@ class Server:
             session.connection.notify(now, session.connection.stop_waiting)
             session.flush()
         await self.turns.drain()
+        await self._finish_commands()
         for session in list(self.sessions):
-            session.transport.close()
+            session.close()
         for _ in range(100):
             if not self.sessions:
                 break
@@ -189,11 +194,22 @@ class Server:
         await asyncio.sleep(0)
         await self.turns.drain()
         if self.shipping is not None:
-            await self.shipping.stop(hurry)
+            await self.shipping.stop(force_stop)
             await self.turns.drain()
         self.turns.close()
         if self._payloads is not None:
             self._payloads.close()
+
+    async def _finish_commands(self) -> None:
+        """Let long commands reply, whose changes may be committed already."""
+        until = self.loop.time() + LAST_REPLIES_TIMEOUT
+        while (
+            any(session.is_working for session in self.sessions)
+            and not self.engine.unavailable
+            and self.loop.time() < until
+        ):
+            await asyncio.sleep(0.001)
+            await self.turns.drain()
 
     # Called by sessions
 
@@ -225,8 +241,14 @@ class Server:
         ):
             self._dispatch(now)
         batch, turns = engine.change_set, self.turns
-        if len(batch.events) >= turns.min_events or (turns.durable and batch):
-            turns.schedule()
+        if not turns.due:
+            if len(batch.events) >= MAX_UNAWAITED_EVENTS:
+                turns.schedule()
+            elif turns.durable and batch:
+                if batch.has_only_leases:
+                    turns.delay()
+                else:
+                    turns.schedule()
         heap = engine.timers.heap
         if heap and heap[0][0] < self._armed_for:
             self._arm()
@@ -234,16 +256,27 @@ class Server:
     # Internal
 
     def _payloads_read(self, read: PayloadRead) -> None:
-        """Large payloads are in memory: the connection that waits for them continues."""
-        connection = read.owner
-        if connection is not None and connection.reading is not None:
-            now = self.clock()
-            connection.session.notify(now, connection.payloads_read, read)
-            self.after_commands(now)
+        """Large payloads are in memory: the work that waits for them continues."""
+        owner = read.owner
+        if owner is None:
+            return
+        now = self.clock()
+        if isinstance(owner, Connection) and owner.reading is not None:
+            owner.session.notify(now, owner.payloads_read, read)
+        else:
+            owner.wake(now)
+        self.after_commands(now)
 
     def _turn_finished(self) -> None:
-        """A turn has ended."""
+        """A turn has ended: its changes are committed or refused."""
         self.queue.resume()
+        engine = self.engine
+        if engine.commit_waiters:
+            now = self.clock()
+            waiters, engine.commit_waiters = engine.commit_waiters, {}
+            for waiter in waiters:
+                waiter.wake(now)
+            self.after_commands(now)
         if self.shipping is not None:
             self.shipping.committed()
 

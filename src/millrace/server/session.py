@@ -7,8 +7,9 @@ import logging
 import socket
 import struct
 import termios
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.engine.job import Job
 from millrace.protocols.connection import Connection, Reply
@@ -25,17 +26,21 @@ MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
 #: server would execute commands of a client that does not read until it is full.
 SEND_BUFFER: Final = 1 << 17
-#: Replies up to this size are joined to one write.
+#: Replies up to this size are joined to one write. Larger ones are written in pieces: the transport
+#: would copy all that it cannot send at once, 32 MiB in 30 ms.
 MAX_JOINED_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 1 << 18
+PIECES_PER_SLICE: Final = 4
 #: A command of this size or less is not worth accounting.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
 QUEUE_BYTES: Final = 2048
-#: Time for the handshake of a protocol, and without progress of a client that does not read.
+#: Seconds for the handshake of a protocol, and seconds after which a client that reads no reply is
+#: disconnected.
 HANDSHAKE_TIMEOUT: Final = 2.0
 READ_TIMEOUT: Final = 60.0
-#: After an error that ends the connection, the server discards input for this time and up to this
-#: size: closing with unread input resets the connection, and the error may not arrive.
+#: After an error that ends the connection, the server discards input for this time and up to
+#: MAX_DRAINED_BYTES: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
 #: Intervals of keep-alive probes and of checks for a reset, after a client has closed its sending
 #: side: it can be lost.
@@ -71,8 +76,8 @@ class ClosedConnection(Connection):
 
 
 class Session:
-    """A protocol of asyncio. It has no base class, because compiled code cannot extend one of the
-    library without the cost of its attributes.
+    """An asyncio protocol. It has no base class: a compiled class that extends one of the
+    library has slow attributes.
     """
 
     __slots__ = (
@@ -82,8 +87,11 @@ class Session:
         "_drained",
         "_input_closed",
         "_leases",
+        "_outgoing",
+        "_outgoing_size",
         "_reading",
         "_server",
+        "_sleeping",
         "_timer",
         "_unread",
         "_unsynced",
@@ -103,18 +111,24 @@ class Session:
         #: The turn whose sync the last held reply waits for.
         self.pending = 0
         self.is_lost = False
-        #: Bytes that it makes the server keep: see memory_limit.py.
+        #: Bytes that the server keeps in memory for this client: see memory_limit.py.
         self.buffered = 0
         #: Leases that may not have reached the client: the turn that the reply waits for, job and
         #: attempt.
         self._leases: list[tuple[int, Job, int]] = []
+        #: Large replies that the transport does not have yet, and their size. The last part of the
+        #: first one may be missing.
+        self._outgoing: deque[Any] = deque()
+        self._outgoing_size = 0
         #: The bytes of held replies.
         self._unsynced = 0
         self._reading = True
         self._choked: asyncio.TimerHandle | None = None
         #: Unread bytes at the last check of a client that does not read.
         self._unread = 0
+        #: Its commands continue in the run queue, or after `wake`.
         self._continuing = False
+        self._sleeping = False
         self._input_closed = False
         #: Bytes discarded since the last reply, or -1 before it was written.
         self._drained = -1
@@ -149,7 +163,12 @@ class Session:
         if connection.closing:
             self._discard(data)
             return
-        if self._continuing or self._choked is not None or self._unsynced > MAX_UNCOMMITTED_BYTES:
+        if (
+            self._continuing
+            or self._choked is not None
+            or self._outgoing_size
+            or self._unsynced > MAX_UNCOMMITTED_BYTES
+        ):
             connection.feed(data)
             self._throttle()
             self._account()
@@ -180,7 +199,8 @@ class Session:
             return False
         if self.transport.get_extra_info("ssl_object"):
             return False
-        if self.connection.reading is None and not self.connection.input_closed(now):
+        is_answered = self.connection.input_closed(now)
+        if not is_answered and self.connection.reading is None:
             return False
         self._input_closed = True
         self.advance(now)
@@ -198,6 +218,8 @@ class Session:
         if self.is_lost:
             return
         self.is_lost = True
+        self._outgoing.clear()
+        self._outgoing_size = 0
         connection, server = self.connection, self._server
         now = server.clock()
         if connection.waiter is not None:
@@ -224,10 +246,13 @@ class Session:
         if self._choked is not None:
             self._choked.cancel()
             self._choked = None
-        if self._leases:
-            self._replies_written()
-        self._account()
-        self._continue_soon()
+        if self._outgoing_size:
+            self._write_pieces()
+        else:
+            if self._leases:
+                self._replies_written()
+            self._account()
+            self._continue_soon()
 
     # Called by the server
 
@@ -265,19 +290,41 @@ class Session:
         self._account()
         self._server.after_commands(now)
 
+    @property
+    def is_working(self) -> bool:
+        """Whether a long command is not finished."""
+        return self._continuing and self.connection.work is not None
+
+    def wake(self) -> None:
+        """The event has happened that the long command of the connection waits for."""
+        if self._sleeping:
+            self._sleeping = False
+            if not self.is_lost:
+                self._server.queue.add(self)
+
     def flush(self) -> None:
         """Send replies, or hold them until their changes are durable."""
         connection, turns = self.connection, self._server.turns
         replies = connection.replies
         if replies:
             connection.replies = []
-            if turns.durable and (self.pending > turns.synced or _must_wait(replies)):
+            if turns.durable and (
+                self.pending > turns.synced or replies[0].must_wait or _must_wait(replies)
+            ):
                 turns.hold(self, replies)
-                self._expect_leases(replies, self.pending)
-                self._unsynced += sum([len(reply.data) for reply in replies])
+                if len(replies) == 1:
+                    self._unsynced += len(replies[0].data)
+                else:
+                    self._unsynced += sum([len(reply.data) for reply in replies])
+                if len(replies) > 1 or replies[0].leases:
+                    self._expect_leases(replies, self.pending)
             else:
-                self._expect_leases(replies, 0)
+                can_send = self._can_send and not self._input_closed
+                if not can_send:
+                    self._expect_leases(replies, 0)
                 self.write(replies)
+                if can_send and not self._can_send:  # a part of this write is not sent
+                    self._expect_leases(replies, 0)
         elif self._finished():
             self._close()
 
@@ -285,22 +332,40 @@ class Session:
         """Send replies in one write."""
         if self.is_lost:
             return
-        transport = self.transport
         if len(replies) == 1:
             data = replies[0].data
             size = len(data)
-            transport.write(data)
+            if size > MAX_JOINED_BYTES or self._outgoing_size:
+                self._write_later([data], size)
+                size = 0
+            else:
+                self.transport.write(data)
         else:
             pieces = [reply.data for reply in replies]
             size = sum([len(piece) for piece in pieces])
-            if size > MAX_JOINED_BYTES:
-                transport.writelines(pieces)
+            if size > MAX_JOINED_BYTES or self._outgoing_size:
+                self._write_later(pieces, size)
+                size = 0
             else:
-                transport.write(b"".join(pieces))
-        connection = self.connection
-        if self._choked is not None:
+                self.transport.write(b"".join(pieces))
+        if (
+            self._choked is not None
+            or self._outgoing_size
+            or self._leases
+            or self._unsynced
+            or self._input_closed
+            or self.connection.closing
+        ):
+            self._after_write(size)
+
+    def _after_write(self, size: int) -> None:
+        """The client does not read, has closed its sending side, or other replies wait. `size` is
+        the number of bytes that the transport got.
+        """
+        transport, connection = self.transport, self.connection
+        if self._choked is not None or self._outgoing_size:
             self._unread += size
-            if transport.get_write_buffer_size() > self._server.max_output:
+            if self._unwritten > self._server.max_output:
                 log.warning("Closed a connection that did not read its replies.")
                 transport.abort()
                 return
@@ -313,6 +378,14 @@ class Session:
             self._unsynced = 0
             if (connection.closing or self._input_closed) and self._finished():
                 self._close()
+
+    def close(self) -> None:
+        """Close the connection after all of its replies: the server stops."""
+        if self._outgoing_size:
+            self.transport.writelines(list(self._outgoing))
+            self._outgoing.clear()
+            self._outgoing_size = 0
+        self.transport.close()
 
     def return_unread(self, now: int) -> None:
         """Return the leases whose payloads are still being read."""
@@ -331,7 +404,7 @@ class Session:
         connection.drop_input()
         if connection.waiter is not None:
             self._server.engine.cancel_wait(connection.waiter)  # now, not when the socket is closed
-        if self._choked is not None or connection.closing:
+        if self._choked is not None or self._outgoing_size or connection.closing:
             self.transport.abort()  # it does not read
             return
         connection.replies.append(Reply(connection.unavailable_reply(reason), must_wait=False))
@@ -342,8 +415,71 @@ class Session:
 
     @property
     def _blocked(self) -> bool:
-        """Whether it must wait until its replies are sent."""
-        return self._choked is not None or self._unsynced > MAX_UNCOMMITTED_BYTES
+        """Whether the commands of this client must wait until its replies are sent."""
+        return (
+            self._choked is not None
+            or self._outgoing_size > 0
+            or self._unsynced > MAX_UNCOMMITTED_BYTES
+        )
+
+    @property
+    def _is_choked(self) -> bool:
+        """Whether the client does not read. A write can change this; mypy would keep the result of
+        a direct comparison, and the compiled code with it.
+        """
+        return self._choked is not None
+
+    @property
+    def _can_send(self) -> bool:
+        """Whether the transport has taken all replies so far."""
+        return not self._is_choked and not self._outgoing_size
+
+    @property
+    def _unwritten(self) -> int:
+        """The bytes of replies that are not written to the socket."""
+        return self._outgoing_size + self.transport.get_write_buffer_size()
+
+    def _write_later(self, pieces: list[bytes], size: int) -> None:
+        """Write large replies, or replies behind them, in pieces."""
+        is_first = not self._outgoing_size
+        self._outgoing.extend(pieces)
+        self._outgoing_size += size
+        if is_first and self._choked is None:
+            self._write_some()
+
+    def _write_some(self) -> None:
+        """Write pieces until the socket accepts no more, or until the slice ends."""
+        outgoing = self._outgoing
+        for _ in range(PIECES_PER_SLICE):
+            if not outgoing or self._is_choked:
+                break
+            first = outgoing[0]
+            if len(first) > PIECE_BYTES:
+                rest = memoryview(first)
+                self.transport.write(rest[:PIECE_BYTES])
+                outgoing[0] = rest[PIECE_BYTES:]
+                self._outgoing_size -= PIECE_BYTES
+            else:
+                outgoing.popleft()
+                self._outgoing_size -= len(first)
+                self.transport.write(first)
+        if self._outgoing_size and not self._is_choked:
+            self._server.loop.call_soon(self._write_pieces)
+
+    def _write_pieces(self) -> None:
+        """The socket accepts more, or the next slice begins."""
+        if self.is_lost or self._is_choked or not self._outgoing_size:
+            return
+        self._write_some()
+        self._account()
+        if self._outgoing_size:
+            return
+        if self._leases and not self._is_choked:
+            self._replies_written()
+        if (self.connection.closing or self._input_closed) and self._finished():
+            self._close()
+        elif not self._is_choked:
+            self._continue_soon()
 
     def _close(self) -> None:
         """Close the connection; first discard the input of a client that is still sending."""
@@ -400,7 +536,7 @@ class Session:
             return
         if not self._leases or self.pending > self._server.turns.synced:
             self._check_peer_in(RESET_CHECK_INTERVAL)
-        elif self.transport.get_write_buffer_size() or unacknowledged_bytes(sock):
+        elif self._unwritten or unacknowledged_bytes(sock):
             self._check_peer_in(min(2 * waited, RESET_CHECK_INTERVAL))
         else:
             self._forget_leases()
@@ -435,8 +571,8 @@ class Session:
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
             size += connection.waiter.new_queues * QUEUE_BYTES
-        if self._choked is not None:
-            size += self.transport.get_write_buffer_size()
+        if self._choked is not None or self._outgoing_size:
+            size += self._unwritten
         if size != self.buffered and not self.is_lost:
             self._server.buffers.change(self, size)
 
@@ -448,7 +584,7 @@ class Session:
     def _finished(self) -> bool:
         """Whether all replies of the connection are written."""
         connection = self.connection
-        if self.pending > self._server.turns.synced or connection.replies:
+        if self.pending > self._server.turns.synced or connection.replies or self._outgoing_size:
             return False
         return connection.closing or (
             self._input_closed
@@ -469,8 +605,8 @@ class Session:
         if not self._continuing:
             self._continuing = True
             self._throttle()
-            if self.connection.work_polls:
-                self._server.queue.add_later(self)
+            if self.connection.work_waits:
+                self._sleeping = True
             else:
                 self._server.queue.add(self)
 
@@ -505,9 +641,7 @@ class Session:
 
 def _must_wait(replies: list[Reply]) -> bool:
     """Whether one of the replies must wait for the commit."""
-    if len(replies) == 1:
-        return replies[0].must_wait
-    return any(reply.must_wait for reply in replies)
+    return len(replies) > 1 and any(reply.must_wait for reply in replies)
 
 
 def _unread_bytes(transport: asyncio.Transport) -> int:

@@ -28,6 +28,7 @@ class ProcessStatus:
         self._memory_mb = memory_mb
 
     def detail(self) -> ServerStatus:
+        """The status. The admin service fills in the time and the fields about engine and ports."""
         config = self._loaded().config
         kept = config.server.durability != "memory"
         data = config.server.data.absolute()

@@ -15,4 +15,4 @@ def notify(state: str) -> None:
         try:
             connection.sendto(state.encode(), address)
         except OSError:
-            return  # the server runs without the manager's knowledge, rather than not at all
+            return  # a failed notification must not end the server

@@ -6,6 +6,9 @@ thread of the loop, and only COMMIT, which waits for the disk, on another thread
 announces a change is held until its transaction is synced. During the sync the next turns fill the
 next change set, so a thousand connections share one sync.
 
+No reply announces that a lease is durable. A change set that contains only leases therefore waits
+for the next change, but only for a short time: a crash can undo the leases that are not written.
+
 A change set that cannot be written is undone in memory as a crash would have undone it, together
 with later changes, and its replies become errors. Changes are then refused until the store is
 writable again; reads and waiting clients continue.
@@ -15,10 +18,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.durations import Measured
+from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Connection, Reply
 from millrace.store import Store, StoreError, StoreFailing, StoreSnapshot, must_write
@@ -36,17 +39,17 @@ log = logging.getLogger(__name__)
 PROBE_INTERVAL = 0.5
 #: Seconds between two attempts to allocate the reserve file again.
 RESERVE_CHECK_INTERVAL = 0.5
-#: Without a store, a turn ends only to count its events. This many are counted together.
-MAX_UNCOUNTED_EVENTS = 256
+#: A turn with this many events ends, although no reply waits: without a store it ends only to count
+#: its events, and with one it can contain only leases.
+MAX_UNAWAITED_EVENTS = 256
+#: A turn with a lease ends after this number of seconds.
+LEASE_COMMIT_DELAY = 0.01
 #: Events of a change set that takes some milliseconds to write.
 LARGE_TURN_EVENTS = 300
 
 
-class HeldReply(NamedTuple):
-    """Replies of one session that wait for a sync."""
-
-    session: "Session"
-    replies: list[Reply]
+#: Replies of one session that wait for a sync.
+HeldReplies = tuple["Session", list[Reply]]
 
 
 class Turns:
@@ -59,30 +62,30 @@ class Turns:
         resumed: Callable[[], None],
         ended: Callable[[str], None],
         settled: Callable[[], None],
-        measured: Measured | None = None,
+        measured: ServerDurations | None = None,
         gate: PushGate | None = None,
         commits: type[CommitThread] = CommitThread,
     ) -> None:
         self.engine = engine
         self._store = store
         self.durable = store is not None
-        #: A turn with this many events ends soon.
-        self.min_events = 1 if self.durable else MAX_UNCOUNTED_EVENTS
         self._clock = clock
         self._resumed = resumed
         self._failed = ended
         self._turn_finished = settled
         self._gate = gate or PushGate(engine)
-        self._durations = (measured or Measured()).commits
+        self._durations = (measured or ServerDurations()).commits
         #: Start of the running commit.
         self._begun = 0.0
         self._loop = asyncio.get_running_loop()
         #: The turn being filled, and the last one that is durable.
         self.number = 1
         self.synced = 0
-        self._held: list[HeldReply] = []
-        self._scheduled = False
-        self._committing: tuple[ChangeSet, list[HeldReply]] | None = None
+        self._held: list[HeldReplies] = []
+        #: The turn ends as soon as no commit runs.
+        self.due = False
+        self._delaying = False
+        self._committing: tuple[ChangeSet, list[HeldReplies]] | None = None
         self._idle: asyncio.Future[None] | None = None
         if store is None:
             return
@@ -99,15 +102,23 @@ class Turns:
 
     def hold(self, session: "Session", replies: list[Reply]) -> None:
         """Keep replies back until the turn being filled is synced."""
-        self._held.append(HeldReply(session, replies))
+        self._held.append((session, replies))
         session.pending = self.number
-        self.schedule()
+        if not self.due:
+            self.schedule()
 
     def schedule(self) -> None:
         """Something changed: end the turn after the commands that are already received."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._end)
+        if not self.due:
+            self.due = True
+            if self._committing is None:
+                self._loop.call_soon(self._end)
+
+    def delay(self) -> None:
+        """Only leases changed: end the turn a little later, unless a reply waits before."""
+        if not self._delaying:
+            self._delaying = True
+            self._loop.call_later(LEASE_COMMIT_DELAY, self._delay_ended)
 
     async def drain(self) -> None:
         """Wait until all changes are written or refused."""
@@ -126,10 +137,15 @@ class Turns:
 
     # Internal
 
+    def _delay_ended(self) -> None:
+        self._delaying = False
+        if self.engine.change_set:
+            self.schedule()
+
     def _end(self) -> None:
-        self._scheduled = False
         if self._committing is not None:
-            return  # the next turn follows its commit
+            return  # `_after_commit` ended the turn first, and ends the next one if it is due
+        self.due = False
         engine, store = self.engine, self._store
         change_set = engine.take_changes()
         held, self._held = self._held, []
@@ -157,7 +173,11 @@ class Turns:
             assert self._store is not None
             release_payloads(self._store, self.engine)
             self._done(self.number - 1, held)
-            if self._held or must_write(self.engine.change_set, self._store):
+            if (
+                self.due
+                or self._store.outbox.has_shipped_events
+                or not self.engine.change_set.has_only_leases
+            ):
                 self._end()
         elif isinstance(error, StoreFailing):
             self._undo(change_set, held, str(error))
@@ -168,7 +188,7 @@ class Turns:
             log.error("A change set could not be written.", exc_info=error)
             self._undo(change_set, held, "internal error")
 
-    def _done(self, number: int, held: list[HeldReply]) -> None:
+    def _done(self, number: int, held: list[HeldReplies]) -> None:
         self.synced = number
         joined: dict[Session, list[Reply]] = {}
         for session, replies in held:
@@ -182,11 +202,12 @@ class Turns:
             self._idle.set_result(None)
         self._turn_finished()
 
-    def _undo(self, change_set: ChangeSet, held: list[HeldReply], reason: str) -> None:
+    def _undo(self, change_set: ChangeSet, held: list[HeldReplies], reason: str) -> None:
         """A change set could not be written: restore the committed state."""
         assert self._store is not None
         engine = self.engine
         change_sets = [change_set, engine.take_changes()]
+        self.due = False
         held += self._held
         self._held = []
         try:
@@ -206,7 +227,7 @@ class Turns:
         number = self.number
         self.number += 1
         refused = [
-            HeldReply(session, refused_replies(session.connection, replies, reason))
+            (session, refused_replies(session.connection, replies, reason))
             for session, replies in held
         ]
         self._done(number, refused)
