@@ -13,7 +13,7 @@ from millrace.admin.bulk import (
     SCAN_SLICE_SIZE,
     act_on_jobs,
 )
-from millrace.engine.annotations import details_of
+from millrace.engine.annotations import ensure_details
 from millrace.engine.job import id_from_seq
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.qless.job_view import state_of
@@ -65,9 +65,9 @@ def test_retry_of_a_failed_qless_job_puts_it_into_its_queue(room):
     assert job.state == DEAD
     room.act("retry", "j1")
     assert job.state == READY
-    history = [stage[1] for stage in details_of(job).log]
+    history = [stage[1] for stage in ensure_details(job).log]
     assert history == ["put", "popped", "failed", "put"]
-    assert details_of(job).log[-1][2] == {"q": "q"}
+    assert ensure_details(job).log[-1][2] == {"q": "q"}
 
 
 # Kill
@@ -241,7 +241,7 @@ def test_a_moved_scheduled_qless_job_keeps_its_due_time(room):
 
 def test_a_job_of_another_protocol_with_qless_details_is_moved(room):
     job = room.push(due_at=START + 100 * SECOND, tags=["x"])
-    details_of(job)
+    ensure_details(job)
     room.act("move", "a1", queue="other")
     assert (job.state, job.queue, job.extra.tags) == (SCHEDULED, "other", ["x"])
     room.engine.tick(START + 100 * SECOND)
@@ -285,15 +285,15 @@ def test_priority_of_a_qless_job(room):
     room.put("j1")
     job = room.put("j2")
     room.act("priority", "j2", priority=3)
-    assert details_of(job).priority == 3
+    assert ensure_details(job).priority == 3
     assert room.lease() is job
 
 
 def test_priority_of_a_job_of_another_protocol_with_qless_details(room):
     job = room.push()
-    details_of(job)
+    ensure_details(job)
     room.act("priority", "a1", priority=3)
-    assert (job.rank, details_of(job).priority) == (3, 3)
+    assert (job.rank, ensure_details(job).priority) == (3, 3)
 
 
 @pytest.mark.parametrize("number", [1e300, -1e17])
@@ -402,7 +402,7 @@ def test_timeout_of_a_qless_lock(room):
     room.pop()
     room.act("timeout", "j1")
     assert state_of(job) == "stalled"
-    assert details_of(job).log[-1][1] == "timed-out"
+    assert ensure_details(job).log[-1][1] == "timed-out"
     assert room.lease() is job
 
 

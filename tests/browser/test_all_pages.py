@@ -57,6 +57,27 @@ def test_the_menu_shows_the_current_page_on_a_phone(page: Page, world: World) ->
     assert 0 <= box["x"] <= 375 - box["width"]
 
 
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("/server", "Ports"),
+        ("/", "Ports"),
+        ("/tasks", "Actions"),
+        ("/jobs/fails-0000", "Attempts"),
+        ("/queues/imports?state=recurring", "Recurring jobs"),
+    ],
+)
+def test_a_table_fits_on_a_phone(page: Page, world: World, path: str, label: str) -> None:
+    if label == "Actions":
+        body = {"action": "track", "q": "queue:plain"}
+        page.request.post(f"{world.url}/api/v1/actions", data=body)
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.goto(world.url + path)
+    table = page.locator(f"[aria-label='{label}']")
+    assert table.evaluate("each => each.scrollWidth <= each.clientWidth")
+    expect(table.locator("td").nth(1)).to_have_css("display", "block")
+
+
 def test_an_unknown_page(page: Page, world: World) -> None:
     response = page.goto(f"{world.url}/nowhere")
     assert response is not None

@@ -223,5 +223,5 @@ def test_an_unavailable_pipeline(own_world: World, context: BrowserContext) -> N
     with locked(Lake(own_world.server.data / "lake")):
         page.goto(f"{own_world.url}/analytics")
         page.get_by_role("button", name="Run now").click()
-        expect(page.locator("#pipeline")).to_contain_text("Last run failed", timeout=30_000)
+        expect(page.locator("#pipeline")).to_contain_text("Last run failed", timeout=120_000)
         expect(page.locator("#pipeline pre")).to_contain_text("Another run")

@@ -128,7 +128,7 @@ def test_a_server_starts_on_a_backup_with_all_acknowledged_jobs(server, data, tm
 def test_a_backup_does_not_overwrite_files(server, data, tmp_path):
     ran = millrace("backup", data, "--data", data)
     assert ran.returncode == 1
-    assert "there already" in ran.stderr
+    assert "already exists" in ran.stderr
 
 
 def test_unusable_folders_are_reported_in_one_line(server, data, tmp_path):

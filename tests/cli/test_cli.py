@@ -1,6 +1,7 @@
 """The `millrace` command: its output, its exit codes, and its requests to a server."""
 
 import contextlib
+import inspect
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from typer.main import get_command
 
 from certificates import Certificates
 from millrace import __version__
-from millrace.cli import main, serve, workers
+from millrace.cli import main, pipeline, serve, workers
 from millrace.cli.app import app
 from millrace.cli.serve import flags, plain_flags
 from millrace.config import Config, LoadedConfig, keys, load, section_types
@@ -645,3 +646,16 @@ def test_an_invalid_lake_is_reported_in_one_line(millrace: Millrace):
     assert ran.code == 1
     assert ran.err.count("\n") == 1
     assert "file" in ran.err
+
+
+def test_a_pipeline_command_passes_what_its_target_takes() -> None:
+    targets = 0
+    for command in pipeline.app.registered_commands:
+        names = inspect.getclosurevars(command.callback).nonlocals
+        if names["target"]:
+            taken = inspect.signature(pipeline._loaded(names["target"])).parameters
+            passed = {*inspect.signature(command.callback).parameters} - {*names["shared"]}
+            passed |= {"config"} if names["shared"] else set()
+            assert passed == {*taken}, command.name
+            targets += 1
+    assert targets > 5

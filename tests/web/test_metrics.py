@@ -96,6 +96,8 @@ def test_all_series():
     assert found["millrace_start_time_seconds", ()] == NOW / SECOND - 60
     assert found["millrace_halted", ()] == 0
     assert scraped(halted=True)["millrace_halted", ()] == 1
+    assert found["millrace_pushes_refused", ()] == 0
+    assert scraped(pushes_refused=True)["millrace_pushes_refused", ()] == 1
 
 
 def test_the_series_of_masenko():

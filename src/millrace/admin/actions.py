@@ -8,13 +8,13 @@ subscribers receive the message of the matching Qless command.
 from collections.abc import Callable
 from typing import Final
 
-from millrace.engine.annotations import details_of, tags_of
+from millrace.engine.annotations import ensure_details, tags_of
 from millrace.engine.details import LastError
 from millrace.engine.job import NO_PROTOCOL, Failure, Job
 from millrace.engine.leases import leave_front
 from millrace.engine.states import BLOCKED, DEAD, DONE, SCHEDULED, STATE_NAMES
 from millrace.protocols.qless import work
-from millrace.protocols.registry import GOQUEUE, QLESS
+from millrace.protocols.registry import GOQUEUE, HTTP, QLESS
 from millrace.records import JOB_ACTIONS, ActionRequest
 
 from .errors import NotApplicable
@@ -52,7 +52,7 @@ def kill(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if job.origin != QLESS or qless is None:
         engine.kill(job, now)
         return
-    part, theirs = details_of(job), engine.time_of(job, now)
+    part, theirs = ensure_details(job), engine.time_of(job, now)
     failure = job.failure or Failure(theirs, theirs, *KILLED, [])
     group, message = failure.group, failure.message
     engine.kill(job, now, failure)
@@ -105,7 +105,7 @@ def priority(hub: AdminService, job: Job, request: ActionRequest, now: int) -> N
     if not _has_part(job):
         hub.engine.set_rank(job, rank, job.position)
         return
-    part = details_of(job)
+    part = ensure_details(job)
     if job.origin == QLESS:
         part.priority = request.priority
     else:
@@ -132,7 +132,7 @@ def untag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None
 def track(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if hub.qless is not None:
         hub.qless.publish("track", job.jid.encode())
-    hub.engine.track(job.jid, now)
+    hub.engine.track(job.jid, now, HTTP)
 
 
 def untrack(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:

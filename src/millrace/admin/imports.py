@@ -159,7 +159,7 @@ def _release(hub: AdminService, source: str, total: int) -> Steps:
 
 def _need_open(hub: AdminService, request: ImportJobs) -> None:
     try:
-        imports.need_open(hub.engine, request.source, request.run)
+        imports.require_open_run(hub.engine, request.source, request.run)
     except LoadError as error:
         raise AdminError(str(error), "conflict") from None
 

@@ -73,22 +73,22 @@ def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Me
         protocols.append(port_status(hub, each))
         yield None
     engine.current_statistics()
-    lately, measured = engine.recent_durations, hub.samples.measured
+    recent, measured = engine.recent_durations, hub.samples.measured
     journal = _NOWHERE if hub.keeper is None else hub.keeper.journal()
     detail = None if hub.host is None else hub.host.detail()
     yield Metrics(
         now=now,
         started_at=hub.started_at,
-        pushed=lately.pushed,
-        completed=lately.completed,
-        failed=lately.failed,
+        pushed=recent.pushed,
+        completed=recent.completed,
+        failed=recent.failed,
         queues=depths.told,
         queues_count=depths.count,
         paused=depths.paused,
         retrying=engine.retrying,
         protocols=protocols,
-        waits=histogram(lately.waits, lately.wait_sum, JOB_BUCKETS),
-        runs=histogram(lately.runs, lately.run_sum, JOB_BUCKETS),
+        waits=histogram(recent.waits, recent.wait_sum, JOB_BUCKETS),
+        runs=histogram(recent.runs, recent.run_sum, JOB_BUCKETS),
         commits=_short(measured.commits),
         lag=_short(measured.lag),
         waiters=depths.waiters,
@@ -101,6 +101,7 @@ def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Me
         dropped_events=journal.dropped,
         memory_bytes=hub.memory_mb() << 20,
         halted=bool(engine.unavailable),
+        pushes_refused=bool(engine.unavailable or engine.pushes_refused),
         oldest=depths.oldest,
         disk_free=0 if detail is None else detail.disk_free,
         disk_size=0 if detail is None else detail.disk_size,

@@ -8,11 +8,11 @@ from typing import Final
 from millrace.engine.durations import Percentiles
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.limits import OF_QUEUE
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.queues import Queue
 from millrace.engine.retention import MAX_RETENTION
 from millrace.engine.statistics import DAY, KEPT_DAYS, QueueDay
-from millrace.protocols.registry import QLESS
+from millrace.protocols.registry import HTTP, QLESS
 from millrace.records import (
     BulkProgress,
     DurationSpread,
@@ -70,7 +70,7 @@ def get_queue(hub: AdminService, request: GetQueue, now: int) -> Iterator[QueueD
     today, known = now // DAY, engine.current_statistics().days
     days = [day for day in range(today - KEPT_DAYS, today + 1) if (name, day) in known]
     day = today if request.day < 0 else request.day
-    stalled = engine.deadlines.lapsed_count(name, now, MAX_STALLED_COUNTED)
+    stalled = engine.deadlines.count_expired(name, now + 1, engine.caller, MAX_STALLED_COUNTED)
     yield QueueDetail(
         queue_record(hub, found, now),
         queue_statistics(engine.current_statistics().days.get((name, day)) or QueueDay(name, day)),
@@ -84,15 +84,15 @@ def get_queue(hub: AdminService, request: GetQueue, now: int) -> Iterator[QueueD
 def queue_record(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
     engine = hub.engine
     engine.current_statistics()
-    lately = engine.recent_durations
+    recent = engine.recent_durations
     oldest = queue.ready.oldest()
     return QueueRecord(
         name=queue.name,
         paused=queue.paused,
         counts=list(queue.counts),
         oldest=0 if oldest is None else oldest.ready_at,
-        wait=latency(lately.waited(queue.name)),
-        run=latency(lately.ran(queue.name)),
+        wait=latency(recent.waited(queue.name)),
+        run=latency(recent.ran(queue.name)),
         limit=_limit(hub, queue.name, now),
         waiters=len(queue.waiters),
         last_fetch_at=queue.last_requested_at,
@@ -132,7 +132,7 @@ def _known(engine: Engine, names: list[str], *, paused: bool) -> list[str]:
 def _limit(hub: AdminService, name: str, now: int) -> int:
     """Return the maximum number of leased jobs of a queue; 0 means no limit."""
     limits = hub.engine.limits
-    found = limits.concurrency.get(name, 0), limits.maximum(OF_QUEUE + name, now)
+    found = limits.concurrency.get(name, 0), limits.maximum(QUEUE_KEY_PREFIX + name, now)
     return int(min((limit for limit in found if limit > 0), default=0))
 
 
@@ -162,7 +162,9 @@ def act_on_queue(
         engine.set_retention(request.name, None if request.retention < 0 else request.retention)
         yield BulkProgress(1, [])
     elif request.action == "limit":
-        if not engine.set_limit(OF_QUEUE + request.name, request.limit or None, 0, now):
+        if not engine.set_limit(
+            QUEUE_KEY_PREFIX + request.name, request.limit or None, 0, now, HTTP
+        ):
             engine.caller.wait()
         yield BulkProgress(1, [])
     else:

@@ -7,7 +7,7 @@ from collections import deque
 from heapq import nlargest
 from typing import Final
 
-from millrace.engine.durations import Measured
+from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
 from millrace.engine.settings import DAYS
@@ -32,7 +32,7 @@ class Samples:
         self.totals: deque[Sample] = deque(maxlen=SAMPLE_HISTORY_SIZE)
         #: Queue name -> depths, the newest last. Only the deepest queues have an entry.
         self.depths: dict[str, deque[int]] = {}
-        self.measured = Measured()  # the server replaces this object
+        self.measured = ServerDurations()  # the server replaces this object
         #: End of the current window, queues left to examine, and the deepest queues so far.
         self._turns_at = 0
         self._names: list[str] = []
@@ -100,12 +100,12 @@ def by_state(engine: Engine) -> list[int]:
 
 def total(engine: Engine, now: int) -> Sample:
     engine.current_statistics()
-    lately = engine.recent_durations
+    recent = engine.recent_durations
     return Sample(
         at=now,
-        pushed=lately.pushed,
-        completed=lately.completed,
-        failed=lately.failed,
+        pushed=recent.pushed,
+        completed=recent.completed,
+        failed=recent.failed,
         backlog=ready(engine) + len(engine.scheduled) + len(engine.blocked),
         leased=len(engine.leased),
     )

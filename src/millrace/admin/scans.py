@@ -151,6 +151,7 @@ class SequenceScan:
         passed = 0
         for last in range(below, 1, -SEQUENCE_STEP):
             numbers = range(max(1, last - SEQUENCE_STEP), last)
+            jobs = self._engine.jobs  # a flush replaces the table
             if not jobs.keys().isdisjoint(numbers):
                 yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
             passed += SEQUENCE_STEP
@@ -163,7 +164,7 @@ class SortedScan:
     """Jobs sorted by a key that ends with the job number."""
 
     def __init__(self, engine: Engine, seqs: Iterable[int], key: KeyOf) -> None:
-        self._jobs = engine.jobs
+        self._engine = engine
         self._key = key
         self.seqs = list(seqs)
         self.total = len(self.seqs)
@@ -174,10 +175,19 @@ class SortedScan:
         for first in range(0, len(seqs), KEYED_SLICE_SIZE):
             if first:
                 yield None
-            found = map(self._jobs.get, seqs[first : first + KEYED_SLICE_SIZE])
+            found = map(self._engine.jobs.get, seqs[first : first + KEYED_SLICE_SIZE])
             keyed = sorted((key(job), job.seq) for job in found if job is not None)
             runs.append([each for each in keyed if after is None or each[0] > after])
-        yield from merge(*runs)
+        yield from merge(*map(_consumed, runs))
+
+
+def _consumed(run: list[tuple[Key, int]]) -> Iterator[tuple[Key, int]]:
+    """The entries of a run in order. Each is freed at once: to free all of them at the end would
+    take 10 ms for 30,000 jobs.
+    """
+    run.reverse()
+    while run:
+        yield run.pop()
 
 
 def _below(after: Key | None, most: int) -> int:
@@ -254,16 +264,16 @@ class TailScan:
     """The jobs of another scan that are not in the HeadScan."""
 
     def __init__(self, engine: Engine, walk: Scan, beginning: HeadScan) -> None:
-        self._jobs = engine.jobs
+        self._engine = engine
         self._walk = walk
         self._beginning = beginning
         self.total = walk.total
 
     def go(self, after: Key | None) -> Iterator[Position]:
-        jobs, is_behind = self._jobs, self._beginning.is_behind
+        engine, is_behind = self._engine, self._beginning.is_behind
         passed = 0
         for stop in self._walk.go(after):
-            job = None if stop is None else jobs.get(stop[1])
+            job = None if stop is None else engine.jobs.get(stop[1])
             if stop is None or (job is not None and is_behind(job)):
                 yield stop
                 continue

@@ -120,14 +120,14 @@ class Candidates:
         return next(self._jobs)
 
     def _look(self) -> Iterator[Job | None]:
-        at, jobs, meaning = self._at, self._engine.jobs, self._meaning
+        at, engine, meaning = self._at, self._engine, self._meaning
         admits, has_words = meaning.admits, meaning.has_words
         spent = 0
         for seq in self._stops():
             if spent >= CHUNK_SIZE or seq is None:
                 spent = 0
                 yield None
-            job = None if seq is None else jobs.get(seq)
+            job = None if seq is None else engine.jobs.get(seq)  # a flush replaces it
             if job is None:
                 continue
             at.examined += 1

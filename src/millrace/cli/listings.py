@@ -59,13 +59,12 @@ def queues_command(
     - `millrace queues --url http://queue.example.com:7420`
 
     """
-    from millrace.cli.remote import listing  # noqa: PLC0415
     from millrace.records import MAX_LARGE_PAGE_SIZE  # noqa: PLC0415
 
-    query = listing("queues", text=text, limit=min(limit, MAX_LARGE_PAGE_SIZE))
+    found = remote.read_list("queues", text=text, limit=min(limit, MAX_LARGE_PAGE_SIZE))
     states = ("ready", "scheduled", "blocked", "leased", "done", "dead")
     columns = {"queue": "name", **{state: _count(state) for state in states}, "paused": "paused"}
-    page = _show_list(remote.read(query), "queues", columns, json=json)
+    page = _show_list(found, "queues", columns, json=json)
     more = page["count"] - len(page["queues"])
     if more > 0 and not json:
         sys.stdout.write(f"{more:,} more. Use --limit, or TEXT to select.\n")
@@ -98,16 +97,12 @@ def jobs_command(
     - `millrace jobs is:retrying --json`
 
     """
-    from millrace.cli.remote import search  # noqa: PLC0415
-
     if order not in {"newest", "due", "queue", "ended"}:
         raise typer.BadParameter("ORDER must be newest, due, queue or ended.")
     page: dict[str, Any] = {"next": ""}
     found: list[Any] = []
     while len(found) < limit:
-        page = remote.read(
-            search(" ".join(query or []), limit - len(found), page["next"] or "", order)
-        )
+        page = remote.search(" ".join(query or []), limit - len(found), page["next"] or "", order)
         found += page["jobs"]
         if not page["next"]:
             break
@@ -127,7 +122,7 @@ def job_command(remote: "Remote", jid: JobId, *, json: bool) -> None:
     - `millrace job 17 --json`
 
     """
-    detail = _detail(remote, jid)
+    detail = remote.job(jid)
     if json:
         print_json(detail)
         return
@@ -172,10 +167,10 @@ def result_command(
 
     """
     until = time.monotonic() + wait
-    detail = _detail(remote, jid)
+    detail = remote.job(jid)
     while detail["job"]["state"] not in {"done", "dead"} and time.monotonic() < until:
         time.sleep(RESULT_INTERVAL)
-        detail = _detail(remote, jid)
+        detail = remote.job(jid)
     job, failure = detail["job"], detail["job"]["failure"] or {}
     encoded = detail.get("result_base64")
     if json:
@@ -202,8 +197,6 @@ def workers_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> None
     - `millrace workers --json | jq '.workers[].jobs'`
 
     """
-    from millrace.cli.remote import listing  # noqa: PLC0415
-
     columns = {
         "protocol": "protocol",
         "worker": "id",
@@ -213,7 +206,7 @@ def workers_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> None
         "jobs": "count",
         "last heartbeat": "beat_at",
     }
-    _show_list(remote.read(listing("workers", limit=limit)), "workers", columns, json=json)
+    _show_list(remote.read_list("workers", limit=limit), "workers", columns, json=json)
 
 
 @operator_command
@@ -224,8 +217,6 @@ def limits_command(remote: "Remote", *, json: bool) -> None:
     - `millrace limits`
 
     """
-    from millrace.cli.remote import listing  # noqa: PLC0415
-
     columns = {
         "limit": _limit_name,
         "maximum": "maximum",
@@ -233,7 +224,7 @@ def limits_command(remote: "Remote", *, json: bool) -> None:
         "waiting": lambda limit: len(limit["waiting"]),
         "expires": "expires_at",
     }
-    _show_list(remote.read(listing("limits")), "throttles", columns, json=json)
+    _show_list(remote.read_list("limits"), "throttles", columns, json=json)
 
 
 def _limit_name(limit: Any) -> str:
@@ -251,8 +242,6 @@ def recurring_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> No
     - `millrace recurring`
 
     """
-    from millrace.cli.remote import listing  # noqa: PLC0415
-
     columns = {
         "id": "id",
         "kind": "kind",
@@ -261,7 +250,7 @@ def recurring_command(remote: "Remote", limit: Limit = 100, *, json: bool) -> No
         "next": "next_at",
         "jobs": "count",
     }
-    _show_list(remote.read(listing("recurring", limit=limit)), "recurring", columns, json=json)
+    _show_list(remote.read_list("recurring", limit=limit), "recurring", columns, json=json)
 
 
 @operator_command
@@ -273,9 +262,7 @@ def stats_command(remote: "Remote", *, json: bool) -> None:
     - `millrace stats --json | jq .jobs.ready`
 
     """
-    from millrace.cli.remote import listing  # noqa: PLC0415
-
-    found = remote.read(listing("overview"))
+    found = remote.read_list("overview")
     if json:
         print_json(found)
         return
@@ -354,13 +341,6 @@ def _show_list(page: Any, member: str, columns: Columns, *, json: bool) -> Any:
         ]
         print_table([*columns], rows)
     return page
-
-
-def _detail(remote: "Remote", jid: str) -> Any:
-    from millrace.cli.remote import Query, quote  # noqa: PLC0415
-    from millrace.records import GetJob, JobDetail  # noqa: PLC0415
-
-    return remote.read(Query(JobDetail, {"job": GetJob(jid)}, f"/jobs/{quote(jid)}"))
 
 
 def _print_backtrace(lines: list[str]) -> None:

@@ -26,6 +26,9 @@ from millrace.records import (
     BulkProgress,
     ExplainedJobs,
     FailurePage,
+    GetJob,
+    GetQueue,
+    JobDetail,
     JobExplanation,
     JobPage,
     LimitPage,
@@ -37,6 +40,7 @@ from millrace.records import (
     PushJob,
     PushJobs,
     QueueAction,
+    QueueDetail,
     QueuePage,
     ReasonRecord,
     Record,
@@ -83,6 +87,17 @@ class Changed(NamedTuple):
     reasons: list[tuple[str, str]]
 
 
+#: Lists that take the same parameters in both forms, by their operation.
+_LISTS: Final[dict[str, tuple[type[Record], type[AdminRequest] | None, str]]] = {
+    "overview": (Overview, None, "/overview"),
+    "queues": (QueuePage, ListQueues, "/queues"),
+    "failures": (FailurePage, ListFailures, "/failures"),
+    "workers": (WorkerPage, PageRequest, "/workers"),
+    "recurring": (RecurringPage, PageRequest, "/recurring"),
+    "limits": (LimitPage, None, "/throttles"),
+}
+
+
 class Remote(Protocol):
     def read(self, query: Query) -> Json:
         """The HTTP form of a record."""
@@ -108,49 +123,44 @@ class Remote(Protocol):
         """Change a queue; the number of removed jobs."""
         ...
 
+    def read_list(self, operation: str, **parameters: Any) -> Json:
+        """A page of queues, workers and so on; without a page, the overview or all limits."""
+        record, request, path = _LISTS[operation]
+        arguments = True if request is None else request(**parameters)
+        return self.read(Query(record, {operation: arguments}, path, parameters))
 
-def find_numbers(remote: Remote, text: str, progress: Progress) -> list[int]:
-    """The numbers of all jobs that match a search."""
-    numbers: list[int] = []
-    cursor = ""
-    while True:
-        page = remote.read(search(text, SEARCH_PAGE_SIZE, cursor))
-        numbers += (job["number"] for job in page["jobs"])
-        progress(page["looked"], page["of"])
-        cursor = page["next"] or ""
-        if not cursor:
-            return numbers
+    def search(self, text: str, limit: int, cursor: str = "", order: Any = "newest") -> Json:
+        """A page of the jobs that match a search."""
+        parameters = {"q": text, "limit": limit, "cursor": cursor, "order": order}
+        request = SearchJobs(parse(text), order, cursor, limit)
+        return self.read(Query(JobPage, {"search": request}, "/jobs", parameters))
 
+    def job(self, name: str) -> Json:
+        """The job with this ID or number."""
+        return self.read(Query(JobDetail, {"job": GetJob(name)}, f"/jobs/{quote(name)}"))
 
-#: Lists that take the same parameters in both forms, by their operation.
-_LISTS: Final[dict[str, tuple[type[Record], type[AdminRequest] | None, str]]] = {
-    "overview": (Overview, None, "/overview"),
-    "queues": (QueuePage, ListQueues, "/queues"),
-    "failures": (FailurePage, ListFailures, "/failures"),
-    "workers": (WorkerPage, PageRequest, "/workers"),
-    "recurring": (RecurringPage, PageRequest, "/recurring"),
-    "limits": (LimitPage, None, "/throttles"),
-}
+    def queue(self, name: str) -> Json:
+        """The queue with this name."""
+        return self.read(Query(QueueDetail, {"queue": GetQueue(name)}, f"/queues/{quote(name)}"))
 
-
-def listing(operation: str, **parameters: Any) -> Query:
-    record, request, path = _LISTS[operation]
-    arguments = True if request is None else request(**parameters)
-    return Query(record, {operation: arguments}, path, parameters)
-
-
-def search(text: str, limit: int, cursor: str = "", order: Any = "newest") -> Query:
-    parameters = {"q": text, "limit": limit, "cursor": cursor, "order": order}
-    return Query(
-        JobPage, {"search": SearchJobs(parse(text), order, cursor, limit)}, "/jobs", parameters
-    )
+    def find_numbers(self, text: str, progress: Progress) -> list[int]:
+        """The numbers of all jobs that match a search."""
+        numbers: list[int] = []
+        cursor = ""
+        while True:
+            page = self.search(text, SEARCH_PAGE_SIZE, cursor)
+            numbers += (job["number"] for job in page["jobs"])
+            progress(page["looked"], page["of"])
+            cursor = page["next"] or ""
+            if not cursor:
+                return numbers
 
 
 def connect(url: str | None, folder: Callable[[], Path]) -> Remote:
     return SocketRemote(folder()) if url is None else HttpRemote(url)
 
 
-class SocketRemote:
+class SocketRemote(Remote):
     """A server on this machine, by its data folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -200,7 +210,7 @@ class SocketRemote:
         return msgspec.json.decode(last, type=type_)
 
 
-class HttpRemote:
+class HttpRemote(Remote):
     """A server by the address of its web interface."""
 
     def __init__(self, url: str) -> None:

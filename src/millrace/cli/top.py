@@ -119,13 +119,11 @@ class TopView:
 
     def update(self, now: float) -> None:
         """Read the numbers of the server."""
-        from millrace.cli.remote import listing  # noqa: PLC0415
-
-        read = self._remote.read
-        self.overview = read(listing("overview"))
-        self.queues = read(listing("queues", limit=MAX_QUEUES))["queues"]
-        self.failures = read(listing("failures", limit=MAX_FAILURES))["failures"]
-        self.workers = read(listing("workers", limit=MAX_WORKERS))["workers"]
+        read = self._remote.read_list
+        self.overview = read("overview")
+        self.queues = read("queues", limit=MAX_QUEUES)["queues"]
+        self.failures = read("failures", limit=MAX_FAILURES)["failures"]
+        self.workers = read("workers", limit=MAX_WORKERS)["workers"]
         processed, failed = self.overview["processed"], self.overview["failures"]
         if self._last is not None and now > self._last[0]:
             span = now - self._last[0]
@@ -203,10 +201,8 @@ class TopView:
 
     def _retry(self, name: str) -> int:
         """Retry dead jobs of a queue, up to a number that takes no noticeable time."""
-        from millrace.cli.remote import search  # noqa: PLC0415
-
         quoted = name.replace("\\", "\\\\").replace('"', '\\"')
-        page = self._remote.read(search(f'queue:"{quoted}" state:dead', MAX_RETRIED))
+        page = self._remote.search(f'queue:"{quoted}" state:dead', MAX_RETRIED)
         numbers = [job["number"] for job in page["jobs"]]
         return self._remote.act("retry", numbers, {}).done if numbers else 0
 

@@ -204,13 +204,12 @@ def act(
     yes: bool,
     json: bool,
 ) -> int:
-    from millrace.cli.remote import find_numbers  # noqa: PLC0415
     from millrace.records import ActionRequest  # noqa: PLC0415
 
     if bool(text.strip()) == everything:
         return fail("Give a search, or --all for every job.", EXIT_USAGE)
     with ProgressBar("Searching") as progress:
-        numbers = find_numbers(remote, text, progress)
+        numbers = remote.find_numbers(text, progress)
     found = plural(len(numbers))
     if not numbers:
         if json:
@@ -393,10 +392,7 @@ def _number(text: str) -> float | None:
 def _confirm_removal(
     remote: "Remote", queue: str, action: OperatorAction, *, yes: bool, json: bool
 ) -> bool:
-    from millrace.cli.remote import Query, quote  # noqa: PLC0415
-    from millrace.records import GetQueue, QueueDetail  # noqa: PLC0415
-
-    detail = remote.read(Query(QueueDetail, {"queue": GetQueue(queue)}, f"/queues/{quote(queue)}"))
+    detail = remote.queue(queue)
     name, ready = printable(queue), detail["queue"]["jobs"]["ready"]
     if not json:
         sys.stderr.write(f'Queue "{name}" has {plural(ready)} in the state ready.\n')

@@ -44,16 +44,32 @@ class SignalFailed(Exception):
     """The signal did not reach the server, or the server refused it."""
 
 
-@app.command("quiet")
-def quiet_command(
-    wid: Wid,
-    config: ConfigFile = None,
-    host: Host = None,
-    port: Port = None,
-    *,
-    tls: Tls = False,
-    json: Json = False,
-) -> None:
+def signal_command(signal: Signal, effect: str, about: str) -> None:
+    """Add the command of a signal; `effect` completes "Worker a1 will ..."."""
+
+    def command(
+        wid: Wid,
+        config: ConfigFile = None,
+        host: Host = None,
+        port: Port = None,
+        *,
+        tls: Tls = False,
+        json: Json = False,
+    ) -> None:
+        _send(signal, wid, config, host, port, tls=tls)
+        if json:
+            answer = {"worker": wid, "signal": signal.lower()}
+            typer.echo(msgspec.json.encode(answer).decode())
+        else:
+            typer.echo(f"{'Every worker' if wid == 'all' else f'Worker {wid}'} will {effect}")
+
+    command.__doc__ = about
+    app.command(signal.lower())(command)
+
+
+signal_command(
+    "QUIET",
+    "stop fetching at its next heartbeat, usually within 15 s.",
     """Tell a worker to stop fetching and finish its current jobs.
 
     A worker of the Python SDK then exits. The host, port and password of the server come from its
@@ -63,22 +79,11 @@ def quiet_command(
     - `millrace faktory quiet 4qpc2443vpvai`
     - `millrace faktory quiet all`: before a deployment
 
-    """
-    _send("QUIET", wid, config, host, port, tls=tls)
-    effect = f"{_subject(wid)} will stop fetching at its next heartbeat, usually within 15 s."
-    _report("quiet", wid, effect, json=json)
-
-
-@app.command("terminate")
-def terminate_command(
-    wid: Wid,
-    config: ConfigFile = None,
-    host: Host = None,
-    port: Port = None,
-    *,
-    tls: Tls = False,
-    json: Json = False,
-) -> None:
+    """,
+)
+signal_command(
+    "TERMINATE",
+    "exit within 30 s of its next heartbeat. Unfinished jobs are retried.",
     """Tell a worker to exit within 30 s of its next heartbeat.
 
     The worker fails jobs that it cannot finish in this time; they are retried later.
@@ -87,23 +92,8 @@ def terminate_command(
     - `millrace faktory terminate 4qpc2443vpvai`
     - `millrace faktory terminate all --host queue.example.com --tls`
 
-    """
-    _send("TERMINATE", wid, config, host, port, tls=tls)
-    effect = (
-        f"{_subject(wid)} will exit within 30 s of its next heartbeat. Unfinished jobs are retried."
-    )
-    _report("terminate", wid, effect, json=json)
-
-
-def _report(signal: str, wid: str, effect: str, *, json: bool) -> None:
-    if json:
-        typer.echo(msgspec.json.encode({"worker": wid, "signal": signal}).decode())
-    else:
-        typer.echo(effect)
-
-
-def _subject(wid: str) -> str:
-    return "Every worker" if wid == "all" else f"Worker {wid}"
+    """,
+)
 
 
 def _send(

@@ -53,6 +53,11 @@ class MetricsCollector(Collector):
             found.started_at / SECOND,
         )
         yield _gauge("millrace_halted", "1 while the store cannot be written.", int(found.halted))
+        yield _gauge(
+            "millrace_pushes_refused",
+            "1 while new jobs are refused, because the disk or the memory is full.",
+            int(found.pushes_refused),
+        )
         yield _gauge("millrace_memory_bytes", "Memory of the server process.", found.memory_bytes)
         yield from self._jobs()
         yield from self._protocols()

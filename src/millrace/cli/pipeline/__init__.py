@@ -5,6 +5,7 @@ Each command imports its module when it runs, because `--help` must not wait for
 
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -82,12 +83,15 @@ def settings(
     return load_config(config, data, lake, own)
 
 
-def command(name: str, shared: tuple[str, ...]) -> Callable[[Callable[..., int]], None]:
+def command(
+    name: str, shared: tuple[str, ...], target: str = ""
+) -> Callable[[Callable[..., int | None]], None]:
     """Add `function(config, **own, json)` as a command. `config` results from the shared options;
-    the function also gets the shared options that it names.
+    the function also gets the shared options that it names. A function without a body declares
+    the options of `target`, a function in a module of this package.
     """
 
-    def add(function: Callable[..., int]) -> None:
+    def add(function: Callable[..., int | None]) -> None:
         declared = inspect.signature(function).parameters
         option = inspect.Parameter.KEYWORD_ONLY
         own = [each.replace(kind=option) for key, each in declared.items() if key not in _OPTIONS]
@@ -104,7 +108,7 @@ def command(name: str, shared: tuple[str, ...]) -> Callable[[Callable[..., int]]
             if shared:
                 values |= {key: flag for key, flag in flags.items() if key in declared}
                 values["config"] = settings(**flags)
-            raise typer.Exit(_exit_code(function, values))
+            raise typer.Exit(_exit_code(_loaded(target) if target else function, values))
 
         run.__doc__ = function.__doc__
         is_json = [each for each in own if each.name == "json"]
@@ -115,12 +119,18 @@ def command(name: str, shared: tuple[str, ...]) -> Callable[[Callable[..., int]]
     return add
 
 
-def _exit_code(function: Callable[..., int], values: dict[str, Any]) -> int:
+def _loaded(target: str) -> Callable[..., int]:
+    module, _, name = target.partition(".")
+    loaded: Callable[..., int] = getattr(import_module(f"{__name__}.{module}"), name)
+    return loaded
+
+
+def _exit_code(function: Callable[..., Any], values: dict[str, Any]) -> int:
     """Run a command. An error is printed as one line, with exit code 1."""
     from millrace.pipeline.errors import PipelineError  # noqa: PLC0415 - see above
 
     try:
-        return function(**values)
+        code: int = function(**values)
     except PipelineError as error:
         reason = str(error)
     except BrokenPipeError:
@@ -128,6 +138,8 @@ def _exit_code(function: Callable[..., int], values: dict[str, Any]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         reason = f"{where}{error.strerror or error}"
+    else:
+        return code
     typer.echo(reason, err=True)
     return 1
 
@@ -161,8 +173,8 @@ def _run(
     return run(config, ship=ship, fail=fail, parent=resident, json=json)
 
 
-@command("convert", LAKE)
-def _convert(config: Config, *, json: bool) -> int:
+@command("convert", LAKE, "convert.convert")
+def _convert(*, json: bool) -> None:
     """Convert a lake of an earlier version to Delta tables.
 
     After an interruption, run the command again to continue. The old files move to the folder
@@ -172,14 +184,10 @@ def _convert(config: Config, *, json: bool) -> int:
     - `millrace pipeline convert --lake /var/lib/millrace/lake`
 
     """
-    from millrace.cli.pipeline.convert import convert  # noqa: PLC0415
-
-    return convert(config, json=json)
 
 
-@command("audit", SPARK)
+@command("audit", SPARK, "audit.audit")
 def _audit(
-    config: Config,
     *,
     live: Annotated[
         bool, typer.Option("--live/--no-live", help="Compare the lake with the data of the server.")
@@ -192,7 +200,7 @@ def _audit(
         typer.Option("--fail/--no-fail", help="Exit with status 1 if the audit finds a problem."),
     ] = True,
     json: bool,
-) -> int:
+) -> None:
     """Verify that the history is complete, consistent, and in agreement with the server.
 
     Ships the events of the server first; the server may keep running. Then compares
@@ -205,9 +213,6 @@ def _audit(
     - `millrace pipeline audit --json | jq .problems`
 
     """
-    from millrace.cli.pipeline.audit import audit  # noqa: PLC0415
-
-    return audit(config, fail=fail, json=json, thorough=thorough, live=live)
 
 
 @command("state", SPARK)
@@ -336,16 +341,15 @@ def _files(
     return print_files(lake_root(config), table, json=json)
 
 
-@command("sql", SPARK)
+@command("sql", SPARK, "sql.print_query")
 def _sql(
-    config: Config,
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="A SELECT statement.", show_default=False)
     ],
     limit: Annotated[int, typer.Option(help="Maximum number of rows to print.", min=1)] = 1000,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per row.")] = False,
-) -> int:
+) -> None:
     """Run a SQL query with Spark on the tables of the last run.
 
     All tables of the lake and these views exist: `jobs_all`, `attempts_all`, `queue_depth`,
@@ -356,14 +360,10 @@ def _sql(
     - `millrace pipeline sql "SELECT * FROM jobs_all WHERE state = 'dead'" --json`
 
     """
-    from millrace.cli.pipeline.sql import print_query  # noqa: PLC0415
-
-    return print_query(config, query, limit, as_json=json)
 
 
-@command("whatif", SPARK)
+@command("whatif", SPARK, "whatif.whatif")
 def _whatif(
-    config: Config,
     changes: Annotated[
         list[str] | None,
         typer.Argument(
@@ -377,7 +377,7 @@ def _whatif(
     queue: Queue = None,
     *,
     json: bool,
-) -> int:
+) -> None:
     """Predict waits with other workers, limits, priorities, retries or load.
 
     Replays a recorded period (default: the last 24 hours) through the engine, without changes and
@@ -391,14 +391,10 @@ def _whatif(
     - `millrace pipeline whatif limit:mail=5 --json | jq .scenarios[0].total.wait_p95`
 
     """
-    from millrace.cli.pipeline.whatif import whatif  # noqa: PLC0415
-
-    return whatif(config, changes or [], first, last, queue, json=json)
 
 
-@command("changes", SPARK)
+@command("changes", SPARK, "questions.changes")
 def _changes(
-    config: Config,
     first: Start = None,
     last: End = None,
     against: Annotated[
@@ -408,7 +404,7 @@ def _changes(
     queue: Queue = None,
     *,
     json: bool,
-) -> int:
+) -> None:
     """Compare two periods and show what explains the difference.
 
     Compares pushes, completions, failures, deaths, wait time and run time, each per hour, and lists
@@ -421,19 +417,15 @@ def _changes(
     - `millrace pipeline changes --queue mail --json | jq .explanations`
 
     """
-    from millrace.cli.pipeline.questions import changes  # noqa: PLC0415
-
-    return changes(config, first, last, against, queue, json=json)
 
 
-@command("slo", SPARK)
+@command("slo", SPARK, "questions.slo")
 def _slo(
-    config: Config,
     days: Annotated[int, typer.Option(help="Budget period in days.", min=1, max=366)] = 30,
     at: At = None,
     *,
     json: bool,
-) -> int:
+) -> None:
     """Show the objectives of queues: attainment, error budget and burn rate.
 
     Set the objectives in the configuration: `[slo] objectives`, such as `mail: 95% within 30s`.
@@ -444,9 +436,6 @@ def _slo(
     - `millrace pipeline slo --json | jq '.objectives[] | select(.burn_1h > 14)'`
 
     """
-    from millrace.cli.pipeline.questions import slo  # noqa: PLC0415
-
-    return slo(config, days, at, json=json)
 
 
 @command("cost", SPARK)
@@ -477,15 +466,14 @@ def _cost(
     return cost(config, parse(days, first, last), queue, price, json=json)
 
 
-@command("forecast", SPARK)
+@command("forecast", SPARK, "questions.forecast")
 def _forecast(
-    config: Config,
     hours: Annotated[int, typer.Option(help="Hours to forecast.", min=1, max=1344)] = 168,
     queue: Queue = None,
     at: At = None,
     *,
     json: bool,
-) -> int:
+) -> None:
     """Forecast arrivals and backlog by hour, with the error of a back-test.
 
     Requires two weeks of history. The back-test repeats the forecast for each of the last weeks.
@@ -496,12 +484,9 @@ def _forecast(
     - `millrace pipeline forecast --hours 24 --queue mail --json | jq .queues[0].hours`
 
     """
-    from millrace.cli.pipeline.questions import forecast  # noqa: PLC0415
-
-    return forecast(config, hours, queue, at, json=json)
 
 
-@command("doctor", ())
+@command("doctor", (), "doctor.doctor")
 def _doctor(
     *,
     archive: Annotated[
@@ -512,7 +497,7 @@ def _doctor(
         ),
     ] = False,
     json: bool,
-) -> int:
+) -> None:
     """Check whether Spark can run here: Java, Python and missing packages.
 
     Examples:
@@ -520,9 +505,6 @@ def _doctor(
     - `millrace pipeline doctor --class-archive`: saves a quarter of the CPU time of small runs
 
     """
-    from millrace.cli.pipeline.doctor import doctor  # noqa: PLC0415
-
-    return doctor(archive=archive, json=json)
 
 
 @command("enqueue", TRANSFER)
@@ -567,9 +549,8 @@ def _enqueue(
     return enqueue(config, rows, url, json=json)
 
 
-@command("drain", TRANSFER)
+@command("drain", TRANSFER, "drain.drain")
 def _drain(
-    config: Config,
     to: Annotated[str, typer.Option("--to", help="Output folder; it must not exist.")],
     queue: Queue = None,
     state: Annotated[
@@ -582,21 +563,17 @@ def _drain(
     url: Url = None,
     *,
     json: bool,
-) -> int:
+) -> None:
     """Export jobs with their results and failures to files. The jobs stay on the server.
 
     Examples:
     - `millrace pipeline drain --to dead --queue mail --state dead`
 
     """
-    from millrace.cli.pipeline.drain import drain  # noqa: PLC0415
-
-    return drain(config, to, form, queue, state, url, json=json)
 
 
-@command("loads", SERVER)
+@command("loads", SERVER, "loads.loads")
 def _loads(
-    config: Config,
     release: Annotated[str | None, typer.Option(help="Release the jobs of this load.")] = None,
     discard: Annotated[
         str | None, typer.Option(help="Remove the jobs of this unreleased load.")
@@ -604,7 +581,7 @@ def _loads(
     url: Url = None,
     *,
     json: bool,
-) -> int:
+) -> None:
     """List bulk loads (see `pipeline enqueue`), or release or discard an unfinished one.
 
     Examples:
@@ -612,6 +589,3 @@ def _loads(
     - `millrace pipeline loads --discard spark-6f1c`
 
     """
-    from millrace.cli.pipeline.loads import loads  # noqa: PLC0415
-
-    return loads(config, release, discard, url, json=json)

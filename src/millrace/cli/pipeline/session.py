@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Below this number of events, Java's optimizing compiler costs more time than it saves.
-QUICK_LIMIT: Final = 1_000_000
+QUICK_LIMIT: Final = 3_000_000
 #: Spark retries failed tasks only on clusters; these commands retry a cut connection locally too.
 _LOCAL_MASTER: Final = "local[*,4]"
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from millrace.pipeline.views import QueryResult
 
 
-def print_query(config: Config, query: str, limit: int, *, as_json: bool) -> int:
+def print_query(config: Config, query: str, limit: int, *, json: bool) -> int:
     root = open_lake(lake_root(config)).root
-    with StepProgress(quiet=as_json) as steps:
+    with StepProgress(quiet=json) as steps:
         try:
             found = _resident(config, root, query, limit, steps)
         except NotResident:
@@ -32,7 +32,7 @@ def print_query(config: Config, query: str, limit: int, *, as_json: bool) -> int
             steps("start Spark", 0, 0)
             with tables_session(config) as spark:
                 found = run_query(spark, root, query, limit)
-    if as_json:
+    if json:
         sys.stdout.write("".join(msgspec.json.encode(row).decode() + "\n" for row in found.rows))
     else:
         Console(markup=False, highlight=False).print(_table(found.columns, found.rows))

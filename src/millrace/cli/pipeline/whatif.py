@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def whatif(
     config: Config,
-    changes: list[str],
+    changes: list[str] | None,
     first: str | None,
     last: str | None,
     queue: str | None,
@@ -25,7 +25,7 @@ def whatif(
     from millrace.pipeline.whatif.scenario import parse  # noqa: PLC0415
     from millrace.pipeline.whatif.visits import Period  # noqa: PLC0415
 
-    scenarios = [parse(text) for text in changes]
+    scenarios = [parse(text) for text in changes or []]
     now = datetime.now(UTC)
     with last_tables(config, json=json) as (spark, snapshot, steps):
         assert snapshot.run is not None

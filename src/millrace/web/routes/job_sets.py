@@ -104,14 +104,17 @@ def _show(one: JobSet) -> Endpoint:
 
 
 def _change(one: JobSet) -> Endpoint:
-    """Handle Faktory's form: one or more `key=<time>|<jid>`, or `key=all`, and `action`."""
+    """Handle Faktory's form: one or more `key=<time>|<jid>`, or `key=all`, and `action`. The key
+    can also be in the path.
+    """
 
     async def change(context: RequestContext) -> Response:
         form = await context.form()
-        keys = form.all("key")
+        in_path = context.request.path_params.get("key")
+        keys = form.all("key") if in_path is None else [in_path]
         if not keys:
             raise HttpError(400, "No jobs selected. Go back and select some.")
-        if "all" in keys:
+        if "all" in keys and in_path is None:
             act = _act(form.one("action"), query=parse(one.q))
             named = f"all jobs of {one.title}"
         else:
@@ -131,16 +134,6 @@ def _look(one: JobSet) -> Endpoint:
         return RedirectResponse(context.url(path), status_code=302)
 
     return look
-
-
-def _change_one(one: JobSet) -> Endpoint:
-    async def change_one(context: RequestContext) -> Response:
-        form = await context.form()
-        jobs = [_jid(context.path("key"))]
-        act = _act(form.one("action"), jobs=jobs, only=parse(one.q))
-        return await run_action(context, act, title(act, "a job"), one.path)
-
-    return change_one
 
 
 def _act(action: str, **which: Any) -> ActionRequest:
@@ -169,7 +162,7 @@ def _routes(one: JobSet) -> list[PageRoute]:
         *found,
         form_route(one.path, _change(one), "act on the selected jobs, or on all of them"),
         PageRoute(keyed, _look(one), "one job, by Faktory's key"),
-        form_route(keyed, _change_one(one), "act on the job"),
+        form_route(keyed, _change(one), "act on the job"),
     ]
 
 

@@ -1,7 +1,9 @@
 """Job search, and actions on the jobs found."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+import msgspec
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
@@ -12,6 +14,7 @@ from millrace.records import (
     ActionRequest,
     JobFilter,
     JobPage,
+    OperatorAction,
     SearchJobs,
     job_actions,
 )
@@ -118,16 +121,14 @@ def read(form: Form) -> ActionRequest:
         wanted.seqs = [_number(each) for each in form.all("job")]
         if len(wanted.seqs) > MAX_SELECTED:
             raise HttpError(400, f"More than {MAX_SELECTED} jobs selected.")
-    match JOB_ACTIONS[action].argument:
-        case "queue":
-            wanted.queue = queue_in(form)
-        case "priority":
-            wanted.priority = priority_in(form)
-        case "tags":
-            wanted.tags = tags_in(form)
-        case "waits_for":
-            wanted.waits_for = form.all("waits_for")
+    read_argument(form, JOB_ACTIONS[action], wanted)
     return wanted
+
+
+def read_argument(form: Form, action: OperatorAction, wanted: msgspec.Struct) -> None:
+    """Set the argument of the action in the request."""
+    if action.argument is not None:
+        setattr(wanted, action.argument, _ARGUMENTS[action.argument](form))
 
 
 def title(wanted: ActionRequest, jobs: str) -> str:
@@ -151,14 +152,14 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def queue_in(form: Form) -> str:
+def _queue(form: Form) -> str:
     """Return the target queue of a form."""
     if not (queue := form.one("queue")):
         raise HttpError(400, "Name the target queue.")
     return queue
 
 
-def priority_in(form: Form) -> float:
+def _priority(form: Form) -> float:
     """Return the priority of a form."""
     try:
         found = float(form.one("priority"))
@@ -169,7 +170,7 @@ def priority_in(form: Form) -> float:
     return found
 
 
-def tags_in(form: Form) -> list[str]:
+def _tags(form: Form) -> list[str]:
     """Return the tags of a form: one field per tag, or one field with commas between tags."""
     parts = [part.strip() for part in form.one("tags").split(",")] + form.all("tag")
     found = [part for part in parts if part]
@@ -177,6 +178,13 @@ def tags_in(form: Form) -> list[str]:
         raise HttpError(400, "Name one or more tags, separated by commas.")
     return found
 
+
+_ARGUMENTS: Final[dict[str, Callable[[Form], Any]]] = {
+    "queue": _queue,
+    "priority": _priority,
+    "tags": _tags,
+    "waits_for": lambda form: form.all("waits_for"),
+}
 
 ROUTES: Final = [
     PageRoute("/jobs", jobs, "search, with actions on all results", menu="Jobs"),

@@ -24,7 +24,7 @@ from millrace.web.errors import HttpError
 from millrace.web.render import clean_text, page
 from millrace.web.routing import PageRoute, form_route
 
-from .jobs import priority_in, queue_in, tags_in
+from .jobs import read_argument
 
 PAGE_SIZE: Final = 50
 #: Maximum number of tracked jobs that the page counts and displays.
@@ -55,13 +55,7 @@ async def act_on_recurring(context: RequestContext) -> Response:
     if action not in RECURRING_ACTIONS:
         raise HttpError(400, f"Unknown action: {clean_text(action, 60)}.")
     declared, wanted = RECURRING_ACTIONS[action], RecurringAction(jid, action, by=context.by)
-    match declared.argument:
-        case "queue":
-            wanted.queue = queue_in(form)
-        case "priority":
-            wanted.priority = priority_in(form)
-        case "tags":
-            wanted.tags = tags_in(form)
+    read_argument(form, declared, wanted)
     await context.ask(Ok, act_on_recurring=wanted)
     return context.redirect(
         "/recurring", f"{clean_text(declared.describe(jid, wanted), 200)}: done."
