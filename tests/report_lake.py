@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from millrace.journal.location import LOG
 from millrace.pipeline import delta, run, snapshot, tables
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.snapshot import RunRecord, last_run
@@ -131,7 +132,7 @@ def micros(span: timedelta) -> int:
 def fill(root: Path, leases: list[Lease]) -> Lake:
     """All tables that a report reads, of one server."""
     lake = Lake(root)
-    (root / "events" / delta.LOG).mkdir(parents=True)  # an empty table of events
+    (root / "events" / LOG).mkdir(parents=True)  # an empty table of events
     write(lake, tables.ATTEMPTS, attempts(leases))
     write(lake, tables.LATENCY_DAY, latency_day(leases))
     write(lake, tables.QUEUE_DAY, queue_day(leases))

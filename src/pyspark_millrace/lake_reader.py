@@ -4,12 +4,11 @@ The log of a Delta table names its files. The driver reads the log; the tasks re
 offset of a stream contains the last event read from each server.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -136,6 +135,7 @@ def table_files(lake: str, table: str, version: int | None) -> list[FileRange]:
     """Return the files of a version of a table. It runs on the driver."""
     from deltalake import DeltaTable  # noqa: PLC0415 - tasks do not need it
 
+    from millrace.journal.table_files import files  # noqa: PLC0415
     from millrace.pipeline.remote import fetch, shown, table_uri  # noqa: PLC0415
 
     root, uri = Path(lake), table_uri(Path(lake), table)
@@ -145,20 +145,19 @@ def table_files(lake: str, table: str, version: int | None) -> list[FileRange]:
         raise ValueError(f"The lake {shown(root)} has no table {table}.")
     if version is None and table != EVENTS:
         version = _version_of_run(lake, table)
-    actions = pa.table(DeltaTable(uri, version=version).get_add_actions(flatten=True))
-    found = []
-    for action in actions.to_pylist():
-        partition = {
-            name.removeprefix("partition."): value
-            for name, value in action.items()
-            if name.startswith("partition.")
-        }
-        after = (action.get("min.event_id") or 1) - 1
-        last = action.get("max.event_id") or 0
-        path = str(root / table / unquote(action["path"]))
-        found.append(FileRange(path, partition, after, last))
-    fetch(root, (Path(file.path) for file in found))
-    return sorted(found, key=lambda file: (file.after, file.path))
+    found = files(DeltaTable(uri, version=version), root / table)
+    fetch(root, (file.path for file in found))
+    ranges = [
+        FileRange(str(f.path), _partition(f.record), max(f.first_event - 1, 0), f.last_event)
+        for f in found
+    ]
+    return sorted(ranges, key=lambda each: (each.after, each.path))
+
+
+def _partition(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the partition columns of a file."""
+    prefix = "partition."
+    return {n.removeprefix(prefix): v for n, v in record.items() if n.startswith(prefix)}
 
 
 def _version_of_run(lake: str, table: str) -> int | None:

@@ -58,7 +58,7 @@ def shape(kinds: dict[str, str], given: Options) -> Shape:
     every_kind = given.get("kind")
     kind = "" if every_kind else "kind"
     if kind and kind not in kinds:
-        raise ValueError("what shall be run? Give a column `kind`, or the option `kind`")
+        raise ValueError("no kind: add a column `kind`, or set the option `kind`")
     every_queue = given.get("queue")
     queue = "queue" if "queue" in kinds and not every_queue else ""
     whole = "" if listed else next((name for name in _WHOLE if name in kinds), "")

@@ -20,7 +20,8 @@ import event_tables
 from event_tables import event_run
 from millrace.journal import columns, schema
 from millrace.journal.events_table import EventRun, EventsTable, OtherShipper, repair
-from millrace.journal.position import LOG, last_shipped
+from millrace.journal.location import LOG
+from millrace.journal.position import last_shipped
 from scene import SECOND, START, Scene
 
 SERVER, OTHER = "5e7", "a1"

@@ -115,7 +115,7 @@ def test_a_damaged_row_is_not_shipped(work: Kept, lake: Path) -> None:
     work.work(1)
     work.work(1)
     work.store._db.execute("UPDATE outbox SET sum = sum + 1 WHERE first = 4")
-    with pytest.raises(StoreDamaged, match="event 4 is not as it was written"):
+    with pytest.raises(StoreDamaged, match="event 4 does not match its checksum"):
         work.ship()
     assert not lake.exists()
 

@@ -288,7 +288,7 @@ def test_memory_is_passed_in_spark_s_units(memory, expected):
         ("spark://127.0.0.1:1", "127.0.0.1:1: Connection refused"),
         ("spark://[::1]:1", "no Spark master can be reached"),
         ("spark://there", "'there' is not a host and a port"),
-        ("there:7077", "'there:7077' is no Spark master: expected spark://host:port"),
+        ("there:7077", "'there:7077' is not the URL of a Spark master, such as spark://host:port"),
     ],
 )
 def test_an_unreachable_master_is_reported_immediately(master, message):

@@ -48,9 +48,9 @@ def test_the_event_with_the_highest_number_counts(spark):
 def test_numbers_of_states(spark):
     names = state.STATES
     frame = spark.createDataFrame([(name,) for name in (*names, "odd")], "state STRING")
-    number = state.number(frame.state)
-    pack = state.packed(state.F.lit((1 << 59) + 7), number)
-    rows = frame.select(number, state.name(number), state.event_of(pack), state.state_of(pack))
+    number = state.number("state")
+    pack = state.packed(f"{(1 << 59) + 7}L", number)
+    rows = frame.selectExpr(number, state.name(number), state.event_of(pack), state.state_of(pack))
     *known, odd = map(tuple, rows.collect())
     assert known == [(n, name, (1 << 59) + 7, n) for n, name in enumerate(names)]
     assert odd == (None, None, None, None)

@@ -164,6 +164,37 @@ def test_an_objective_of_whole_seconds_reads_no_events_of_earlier_days(
     assert slo(spark, Snapshot(tmp_path / "lake"), [objective], at=END) == whole
 
 
+def test_an_objective_of_whole_hours_reads_no_events(
+    lake: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The buckets by hour grow by 10 %: no wait of this history is near 30 s."""
+    objective = Objective("mail", 0.9, 30.0)
+    whole = slo(spark, Snapshot(lake), [objective], at=END)
+    shutil.copytree(lake, tmp_path / "lake")
+    for file in (tmp_path / "lake" / "events").glob("day=*/**/*.parquet"):
+        file.write_bytes(b"not Parquet")
+    assert slo(spark, Snapshot(tmp_path / "lake"), [objective], at=END) == whole
+    assert whole.objectives[0].burn_6h is not None
+
+
+def test_the_last_hours_are_exact_at_any_time(lake: Path, spark: SparkSession) -> None:
+    at = END - timedelta(hours=1, minutes=58, seconds=20)
+    objective = Objective("mail", 0.9, 5.004)
+    (found,) = slo(spark, Snapshot(lake), [objective], at=at).objectives
+    for hours, burn in ((1, found.burn_1h), (6, found.burn_6h)):
+        (counts,) = TableOracle(lake).rows(
+            "SELECT count(*) AS n, count(*) FILTER (wait_us > 5004000) AS late FROM events "
+            f"WHERE type = 'leased' AND time >= TIMESTAMPTZ '{at - timedelta(hours=hours)}' "
+            f"AND time < TIMESTAMPTZ '{at}'"
+        )
+        assert burn == pytest.approx(counts["late"] / counts["n"] / 0.1)
+    (counts,) = TableOracle(lake).rows(
+        "SELECT count(*) AS n, count(*) FILTER (wait_us <= 5004000) AS good FROM events "
+        f"WHERE type = 'leased' AND time < TIMESTAMPTZ '{at}'"
+    )
+    assert (found.started, found.within) == (counts["n"], counts["good"])
+
+
 def test_cost_adds_runs_and_lost_runs(lake: Path) -> None:
     found = ask(lake, "cost", "--days", days(2), "--price", "2")
     (counts,) = TableOracle(lake).rows(

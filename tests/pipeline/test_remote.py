@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import deltalake.fs
 import pytest
 from engine_history import collect
 from pyspark.sql import SparkSession
@@ -34,6 +35,21 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with object_store() as endpoint:
         yield remote.local_root(new_lake(endpoint, monkeypatch, "tables"))
+
+
+def test_deltalake_copies_single_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mirror of a lake needs `deltalake.fs`. If a version lacks it, this test fails first."""
+    assert "DeltaStorageHandler" in deltalake.fs.__all__
+    monkeypatch.setattr(remote, "origin", lambda _: str(tmp_path / "store"))
+    for folder_ in ("store", "mirror"):
+        (tmp_path / folder_ / "jobs").mkdir(parents=True)
+    path, content = tmp_path / "mirror" / "jobs" / "a.parquet", bytes(range(256)) * 80_000
+    path.write_bytes(content)
+    remote.upload(tmp_path / "mirror", path)
+    assert (tmp_path / "store" / "jobs" / "a.parquet").read_bytes() == content
+    path.unlink()
+    remote.fetch(tmp_path / "mirror", [path])
+    assert path.read_bytes() == content
 
 
 def fetched(root: Path) -> Path:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
+from deltalake import QueryBuilder
 from playwright.sync_api import sync_playwright
 from typer.testing import CliRunner
 
@@ -26,15 +27,17 @@ from millrace.cli.app import app
 from millrace.extras import missing_package
 from millrace.pipeline import tables
 from millrace.pipeline.audit.results import Compared, Findings, Numbers
-from millrace.pipeline.buckets import bucket_of, percentile
+from millrace.pipeline.buckets import bucket_of, bucket_sql, percentile, percentiles
 from millrace.pipeline.lake import Lake, write_json
 from millrace.pipeline.report import page, status
 from millrace.pipeline.report.build import build, chosen
-from millrace.pipeline.report.latency import histogram, over_time
+from millrace.pipeline.report.latency import over_time
 from millrace.pipeline.report.model import DurationPercentiles, Report
-from millrace.pipeline.report.percentiles import PERCENTS, added, in_buckets, percentiles
+from millrace.pipeline.report.percentiles import added
+from millrace.pipeline.report.rows import ReportRows
 from millrace.pipeline.report.time_axis import DAY, HOUR, MINUTE, axis
 from millrace.pipeline.snapshot import Snapshot
+from millrace.pipeline.tables import PERCENTS
 from report_lake import ERRORS, HOSTILE, SERVER, Lease, fill, ran, write
 
 FIRST = report_lake.FIRST
@@ -196,8 +199,7 @@ def test_the_heat_map_has_every_wait_once_in_its_row(report: Report, leases: lis
 
 
 def test_above_a_number_of_attempts_percentiles_are_by_day(lake: Lake, leases: list[Lease]) -> None:
-    hist = histogram(Snapshot(lake.root), FIRST, LAST, None)
-    output = over_time(Snapshot(lake.root), FIRST, LAST, None, hist, fine=10)
+    output = over_time(ReportRows(Snapshot(lake.root), FIRST, LAST), fine=10)
     assert (output.by, output.step, len(output.at)) == ("event", DAY, DAYS)
     assert output.wait.n == [
         sum(each.leased.date() == FIRST + timedelta(days=n) for each in leases) for n in range(DAYS)
@@ -249,16 +251,18 @@ def test_servers_are_summed(lake: Lake, leases: list[Lease], tmp_path: Path) -> 
 
 
 def test_percentiles_are_those_of_the_buckets(lake: Lake) -> None:
-    for spans in added(
-        histogram(Snapshot(lake.root), FIRST, LAST, None), "queue", "metric", "day"
-    ).values():
+    selection = ReportRows(Snapshot(lake.root), FIRST, LAST)
+    for spans in added(selection, "queue", "metric", "day").values():
         wanted = [percentile(spans.buckets, percent) or 0 for percent in PERCENTS]
-        assert percentiles(spans.buckets) == [us / 1e6 for us in wanted]
+        assert percentiles(spans.buckets, PERCENTS) == wanted
 
 
 def test_buckets_match_the_tables(leases: list[Lease]) -> None:
     spans = [round(wait * 1e6) for wait in waits(leases)] + [0, 1, 2, 10**6, 10**15]
-    assert in_buckets(pa.array(spans)).to_pylist() == [bucket_of(us) for us in spans]
+    values = ", ".join(f"({us})" for us in spans)
+    query = f"SELECT {bucket_sql('us')} AS bucket FROM (VALUES {values}) AS spans(us)"
+    found = pa.table(QueryBuilder().execute(query).read_all())
+    assert found["bucket"].to_pylist() == [bucket_of(us) for us in spans]
 
 
 # The state of the lake
@@ -325,11 +329,13 @@ def audited(lake: Lake, found: Findings) -> None:
      (7 * DAY - 1, HOUR, 168), (30 * DAY - 1, 6 * HOUR, 120), (500 * DAY, 3 * DAY, 168)],
 )  # fmt: skip
 def test_steps_have_the_smallest_displayable_width(seconds: int, width: int, count: int) -> None:
-    start = datetime(2025, 1, 2, tzinfo=UTC)
-    times = pa.array([start, start + timedelta(seconds=seconds)], pa.timestamp("us", tz="UTC"))
-    found = axis(times)
+    start = int(datetime(2025, 1, 2, tzinfo=UTC).timestamp())
+    found = axis(start, start + seconds)
     assert (found.width, found.count) == (width, count)
-    assert found.step_of(times).to_pylist() == [0, count - 1]
+    times = ", ".join(f"to_timestamp_micros({at}000000)" for at in (start, start + seconds))
+    steps = f"SELECT {found.step_of('at')} AS step FROM (SELECT unnest([{times}]) AS at)"
+    rows = pa.table(QueryBuilder().execute(steps).read_all())
+    assert rows["step"].to_pylist() == [0, count - 1]
 
 
 def test_the_last_days_end_at_the_newest_day(lake: Lake) -> None:

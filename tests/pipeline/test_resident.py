@@ -104,11 +104,11 @@ def test_commands_use_it_and_a_failure_leaves_it_usable(
     assert last_run(config.lake_path) is not None
     assert TableOracle(config.lake_path).all_differences() == []
 
-    assert sql_command.print_query(config, "SELECT count(*) AS n FROM events", 5, as_json=True) == 0
+    assert sql_command.print_query(config, "SELECT count(*) AS n FROM events", 5, json=True) == 0
     assert capsys.readouterr().out == f'{{"n":{sum(map(len, rows.values()))}}}\n'
     for wrong in ("SELECT nothing", "SELECT", "SELECT raise_error('no') FROM events"):
         with pytest.raises(PipelineError):
-            sql_command.print_query(config, wrong, 5, as_json=True)
+            sql_command.print_query(config, wrong, 5, json=True)
     with pytest.raises(PipelineError, match="Unknown operation 'x'"):
         request(resident, asked(config, "x"), lambda *_: None)
     # Views and settings of a query do not remain.

@@ -15,6 +15,7 @@ import millrace.cli.pipeline.run as run_command
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.ship import NotShipped
 from millrace.config.sections import Config, LakeConfig, ServerConfig
+from millrace.journal.location import EVENTS
 from millrace.pipeline import delta
 from millrace.pipeline import lake as lakes
 from millrace.pipeline.backlog import outstanding
@@ -129,7 +130,7 @@ def test_checks_find_wrong_tables(lake, rows, spark):
     assert len(result.checks) > 10
     assert result.failed == []
     tables = {name: delta.create(lake.root, table) for name, table in DERIVED.items()}
-    events = delta.open_table(lake.root, delta.EVENTS)
+    events = delta.open_table(lake.root, EVENTS)
     assert events is not None
     days = {name: [day.isoformat() for day in Snapshot(lake.root).days(DERIVED[name])]
             for name in ("queue_minute", "kind_hour", "latency_day")}  # fmt: skip

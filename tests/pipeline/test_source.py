@@ -172,7 +172,7 @@ def test_an_array_column_is_the_arguments() -> None:
 @pytest.mark.parametrize(
     ("columns", "given", "error"),
     [
-        ({"a": "string"}, {}, "what shall be run? Give a column `kind`, or the option `kind`"),
+        ({"a": "string"}, {}, "no kind: add a column `kind`, or set the option `kind`"),
         ({"a": "string"}, {"kind": "k", "jid": "id"}, "there is no column 'id', but 'a'"),
         ({"a": "string"}, {"kind": "k", "args": "a,b"}, "there is no column 'b', but 'a'"),
         (

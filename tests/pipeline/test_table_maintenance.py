@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from millrace.journal import maintenance as journal_maintenance
+from millrace.journal.location import LOG
 from millrace.pipeline import delta, maintenance
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.snapshot import Snapshot
@@ -38,7 +39,7 @@ def test_replaced_files_are_removed_and_the_last_run_stays_readable(
     )
     maintenance.maintain(tmp_path, {QUEUE_DAY.name: table})
     assert old[0].path.exists()  # the first vacuum is due after a day
-    assert (tmp_path / QUEUE_DAY.name / delta.LOG / "_last_checkpoint").exists()
+    assert (tmp_path / QUEUE_DAY.name / LOG / "_last_checkpoint").exists()
     os.utime(tmp_path / QUEUE_DAY.name / "_vacuumed", (0, 0))
     maintenance.maintain(tmp_path, {QUEUE_DAY.name: table})
     assert not old[0].path.exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.pipeline.delta import File
+from millrace.journal.table_files import File
 from millrace.pipeline.windows import Flush, Window, days, file_ends, lease_days, windows
 
 TIME = datetime(2026, 11, 14, tzinfo=UTC)

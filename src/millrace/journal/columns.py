@@ -19,6 +19,7 @@ from millrace.engine.states import DEAD, DONE, GONE, LEASED, STATE_NAMES, TRANSI
 from millrace.protocols.registry import PROTOCOL_NAMES
 
 from . import schema
+from .table_files import ARROW
 
 #: The maximum length of a message in characters; the rest is cut off.
 MAX_MESSAGE_LENGTH: Final = 4096
@@ -57,21 +58,17 @@ _PROTOCOLS: Final = _Names(enumerate(PROTOCOL_NAMES))
 _ACTORS: Final = _Names((number, name or None) for number, name in enumerate(PROTOCOL_NAMES))
 _STATES: Final = _Names(enumerate(STATE_NAMES))
 
-_TIMESTAMP: Final = DataType.timestamp("us", tz="UTC")
-_TYPES: Final = {
-    "string": DataType.string(),
-    "long": DataType.int64(),
-    "int": DataType.int32(),
-    "double": DataType.float64(),
-    "boolean": DataType.bool(),
-    "timestamp": _TIMESTAMP,
-    "strings": DataType.list(Field("element", DataType.string(), nullable=True)),
-}
+_TIMESTAMP: Final = ARROW["TIMESTAMP"]
+#: The columns of an event.
+SCHEMA: Final = Schema(
+    [
+        Field(field.name, ARROW[schema.SPARK[field.kind]], nullable=not field.required)
+        for field in schema.FIELDS
+    ]
+)
 #: The columns of a file. The server is a partition of the table, not a column of the file.
 FILE_FIELDS: Final = tuple(field for field in schema.FIELDS if field.name != "server")
-FILE_SCHEMA: Final = Schema(
-    [Field(field.name, _TYPES[field.kind], nullable=not field.required) for field in FILE_FIELDS]
-)
+FILE_SCHEMA: Final = SCHEMA.remove(SCHEMA.get_field_index("server"))
 
 
 class Columns(NamedTuple):
@@ -225,9 +222,9 @@ def with_new_columns(batch: RecordBatch) -> RecordBatch:
 
 def _array(kind: str, values: Sequence[Any]) -> Array:
     if kind == "timestamp":
-        return Array(values, _TYPES["long"]).cast(_TIMESTAMP)
+        return Array(values, DataType.int64()).cast(_TIMESTAMP)
     if kind != "strings":
-        return Array(values, _TYPES[kind])
+        return Array(values, ARROW[schema.SPARK[kind]])
     offsets, texts = [0], []
     if any(values):
         for each in values:
@@ -239,7 +236,7 @@ def _array(kind: str, values: Sequence[Any]) -> Array:
     return list_array(
         Array(offsets, DataType.int32()),
         Array(texts, DataType.string()),
-        type=_TYPES[kind],
+        type=ARROW["ARRAY<STRING>"],
         mask=Array([each is None for each in values], DataType.bool()),
     )
 

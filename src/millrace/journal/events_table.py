@@ -24,22 +24,21 @@ from arro3.io import write_parquet
 from deltalake import (
     CommitProperties,
     DeltaTable,
-    PostCommitHookProperties,
     Schema,
     Transaction,
     WriterProperties,
     write_deltalake,
 )
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.durable_files import make, sync, write_whole
 from millrace.engine.events import Row
 
 from . import schema
-from .columns import FILE_SCHEMA, LAST_TIME, Columns, convert, valid_time
+from .columns import FILE_SCHEMA, LAST_TIME, SCHEMA, Columns, convert, valid_time
 from .crash_points import crash_point
-from .location import LakeLocation, check_location
-from .position import EVENTS, LOG, log_entries
+from .location import EVENTS, LOG, LakeLocation, check_location, log_entries
+from .table_files import NO_HOOKS, SETTINGS, add_action, files, sync_log
 
 PARTITIONS: Final = ["day", "server"]
 #: The log records the minimum and maximum of these columns, so that readers skip files.
@@ -48,21 +47,7 @@ STATISTICS: Final = ("event_id", "time", "seq", "created", "leased_at")
 MAX_COMMIT_RETRIES: Final = 100
 ROW_GROUP_ROWS: Final = 65_536
 
-_SETTINGS: Final = {
-    "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 7 days",
-    "delta.deletedFileRetentionDuration": "interval 7 days",
-    "delta.dataSkippingStatsColumns": ",".join(STATISTICS),
-}
-_TYPES: Final = {
-    "string": "string",
-    "long": "long",
-    "int": "integer",
-    "double": "double",
-    "boolean": "boolean",
-    "timestamp": "timestamp",
-    "strings": {"type": "array", "elementType": "string", "containsNull": True},
-}
+_SETTINGS: Final = SETTINGS | {"delta.dataSkippingStatsColumns": ",".join(STATISTICS)}
 #: Columns with few different values. A dictionary costs time in the remaining columns.
 _DICTIONARY_COLUMNS: Final = (
     "type", "queue", "kind", "origin", "actor", "worker", "before", "state", "priority",
@@ -77,8 +62,6 @@ _CHECKPOINT: Final = "_last_checkpoint"
 _PARQUET: Final = b"PAR1"
 _EPOCH: Final = date(1970, 1, 1)
 _DAY: Final = 86_400_000_000
-#: Maintenance writes checkpoints and syncs them.
-NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 #: The application id of a conversion is this prefix and the server.
 _CONVERT: Final = "convert:"
 #: The file that marks a lake, and its content.
@@ -92,13 +75,7 @@ class OtherShipper(Exception):
 
 def delta_schema() -> Schema:
     """The columns of an event, and the day as a partition."""
-    fields = [_field(each.name, _TYPES[each.kind], not each.required) for each in schema.FIELDS]
-    fields.append(_field("day", "date", nullable=True))
-    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
-
-
-def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+    return Schema.from_arrow(SCHEMA.append(Field("day", DataType.date32(), nullable=True)))
 
 
 class DayEvents:
@@ -213,15 +190,9 @@ class EventsTable:
         """Return the first event of a server in the files that begin after an event; 0 if there
         is none.
         """
-        if self._table is None:
-            return 0
-        files = self._table.get_add_actions(flatten=True)
-        of_files = zip(
-            files["partition.server"].to_pylist(), files["min.event_id"].to_pylist(), strict=True
-        )
-        return min(
-            (first for each, first in of_files if each == server and first > after), default=0
-        )
+        found = files(self._table, Path())
+        firsts = (file.first_event for file in found if file.server == server)
+        return min((first for first in firsts if first > after), default=0)
 
     def exists(self) -> bool:
         """Whether the table is still there."""
@@ -246,7 +217,7 @@ class EventsTable:
             return self._append_remote(server, events)
         actions = [self._write(server, day, rows) for day, rows in events.days.items()]
         crash_point("written")
-        before = self._commit(actions, Transaction(server, events.next - 1))
+        before = self.commit(actions, Transaction(server, events.next - 1))
         crash_point("committed")
         self.sync_log(before)
         crash_point("synced")
@@ -287,7 +258,7 @@ class EventsTable:
         transactions = [Transaction(f"{_CONVERT}{server}", last)]
         if self.position(server) < last:
             transactions.append(Transaction(server, last))
-        before = self._commit(actions, *transactions)
+        before = self.commit(actions, *transactions)
         self.sync_log(before)
         crash_point("convert:committed")
 
@@ -295,30 +266,22 @@ class EventsTable:
         return add_file(self.folder, day, server, events.batches, events.statistics())
 
     def sync_log(self, version: int = -1) -> None:
-        """Sync the entries of the log after a version. Another server may have committed after
-        this one, so the newest entry is not enough.
-        """
-        if self.local is None:
-            return
-        folder = self.local / LOG
-        if folder.is_dir():
-            for name in log_entries(folder):
-                if int(name.removesuffix(".json")) > version:
-                    sync(folder / name)
-            sync(folder)
+        """Sync the entries of the log after a version."""
+        if self.local is not None:
+            sync_log(self.local / LOG, version)
 
-    def _commit(self, actions: Sequence[AddAction], *transactions: Transaction) -> int:
-        """Commit the files, and return the version of the table before that."""
+    def commit(self, actions: Sequence[AddAction | RemoveAction], *positions: Transaction) -> int:
+        """Commit a change of files, and return the version of the table before that."""
         table = self._prepare()
         before = table.version()
-        with _conflicts(transactions[-1].app_id):
+        with _conflicts(positions[-1].app_id if positions else ""):
             table.create_write_transaction(
                 list(actions),
                 "append",
                 delta_schema(),
                 PARTITIONS,
                 commit_properties=CommitProperties(
-                    app_transactions=list(transactions), max_commit_retries=MAX_COMMIT_RETRIES
+                    app_transactions=list(positions), max_commit_retries=MAX_COMMIT_RETRIES
                 ),
                 post_commithook_properties=NO_HOOKS,
             )
@@ -388,8 +351,8 @@ def add_file(
     """Write events of one day to a new file, sync the file and its folder, and return the action
     that adds it to the table. `new_rows` is false if the rows come from other files of the table.
     """
-    name = f"day={day.isoformat()}/server={server}/{secrets.token_hex(16)}.parquet"
-    path = folder / name
+    partition = {"day": day.isoformat(), "server": server}
+    path = folder.joinpath(*map("=".join, partition.items()), f"{secrets.token_hex(16)}.parquet")
     make(path.parent)
     try:
         write_events(path, batches)
@@ -400,15 +363,7 @@ def add_file(
             raise OSError(f"Cannot write {path}: {error}") from error
         raise
     sync(path.parent)
-    about = path.stat()
-    return AddAction(
-        name,
-        about.st_size,
-        {"day": day.isoformat(), "server": server},
-        int(about.st_mtime * 1000),
-        new_rows,
-        json.dumps(statistics),
-    )
+    return add_action(folder, path, partition, statistics, new_rows=new_rows)
 
 
 def write_events(path: Path, batches: Iterable[RecordBatch]) -> None:

@@ -1,4 +1,7 @@
-"""The location of a lake: a folder, or the URI of an object store such as `s3://bucket/lake`."""
+"""The location of a lake: a folder, or the URI of an object store such as `s3://bucket/lake`.
+
+This module also has the names of the folders of a table.
+"""
 
 import re
 from pathlib import Path
@@ -7,6 +10,10 @@ from typing import Final, TypeGuard
 #: A folder is a Path, the URI of an object store is text.
 LakeLocation = Path | str
 
+#: The table of the events, and the folder of a table's log with its entries.
+EVENTS: Final = "events"
+LOG: Final = "_delta_log"
+_ENTRY: Final = re.compile(r"\d{20}\.json")
 _REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 #: `deltalake` cannot open such paths.
 _UNSUPPORTED: Final = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
@@ -28,3 +35,8 @@ def check_location(lake: LakeLocation) -> None:
     found = _UNSUPPORTED.search(str(lake.absolute() if isinstance(lake, Path) else lake))
     if found:
         raise OSError(f"The path of the lake must not contain {found[0]}: {lake}")
+
+
+def log_entries(log: Path) -> list[str]:
+    """The names of a log's entries, the newest last."""
+    return sorted(path.name for path in log.iterdir() if _ENTRY.fullmatch(path.name))

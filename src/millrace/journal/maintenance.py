@@ -7,33 +7,30 @@ compaction writes and syncs its files as a shipment does.
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
+from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from typing import Any, Final
 
 from arro3.core import RecordBatch
 from arro3.io import read_parquet
-from deltalake import CommitProperties, DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
 
 from millrace.durable_files import sync
 
 from .columns import with_new_columns
 from .crash_points import crash_point
 from .events_table import (
-    MAX_COMMIT_RETRIES,
-    NO_HOOKS,
-    PARTITIONS,
     ROW_GROUP_ROWS,
     STATISTICS,
     EventsTable,
     add_file,
-    delta_schema,
     milliseconds,
 )
-from .position import LOG
+from .location import LOG
+from .table_files import NO_HOOKS, File, files
 
 #: Compaction leaves files of this number of rows alone.
 TARGET_ROWS: Final = 500_000
@@ -81,95 +78,57 @@ def maintain_remote(table: DeltaTable) -> None:
 # Compaction
 
 
-class EventFile(NamedTuple):
-    """A file of the table, with its statistics in the form of `get_add_actions`."""
-
-    path: str
-    day: date
-    bytes: int
-    rows: int
-    first_event: int
-    statistics: dict[str, Any]
-
-
 def compact(events: EventsTable, server: str, today: date) -> int:
     """Replace small files of one day by a large one, if there is such a day. Return the number of
     replaced files.
     """
-    assert events.table is not None
-    chosen = _choose(_files(events.table, server), today)
+    found = files(events.table, events.folder)
+    own = [file for file in found if file.server == server and file.first_event]
+    chosen = _choose(own, today)
     if not chosen:
         return 0
-    added = _merge(events.folder, server, chosen)
+    day, rows = chosen[0].day or today, _batches(chosen)
+    added = add_file(events.folder, day, server, rows, _statistics(chosen), new_rows=False)
     crash_point("merged")
-    _replace(events, server, chosen, added)
+    partition: dict[str, str | None] = {"day": day.isoformat(), "server": server}
+    now = int(time.time() * 1000)
+    removed = [RemoveAction(file.name, False, now, file.bytes, partition) for file in chosen]
+    events.sync_log(events.commit([added, *removed]))
     return len(chosen)
 
 
-def _files(table: DeltaTable, server: str) -> list[EventFile]:
-    """The files of a server, ordered by day and first event."""
-    actions = table.get_add_actions(flatten=True)
-    names = actions.schema.names
-    found = []
-    for values in zip(*(actions[name].to_pylist() for name in names), strict=True):
-        row = dict(zip(names, values, strict=True))
-        if row["partition.server"] == server and row.get("min.event_id") is not None:
-            found.append(
-                EventFile(
-                    unquote(row["path"]),
-                    row["partition.day"],
-                    row["size_bytes"],
-                    row["num_records"],
-                    row["min.event_id"],
-                    row,
-                )
-            )
-    return sorted(found, key=lambda file: (file.day, file.first_event))
-
-
-def _choose(files: Sequence[EventFile], today: date) -> list[EventFile]:
+def _choose(files: Sequence[File], today: date) -> list[File]:
     """The files to merge into one: of the oldest day that has enough of them."""
-    days: dict[date, list[EventFile]] = {}
-    for file in files:
-        days.setdefault(file.day, []).append(file)
-    for day, of_day in days.items():
+    for day, of_day in groupby(files, key=lambda file: file.day or today):
         limit, enough = (
             (TARGET_ROWS, CLOSED_DAY_FILES) if day < today else (SMALL_ROWS, OPEN_DAY_FILES)
         )
         small = [file for file in of_day if file.rows < limit]
-        if len(small) < enough:
-            continue
-        chosen: list[EventFile] = []
-        rows = 0
-        for file in small:
-            if rows + file.rows > TARGET_ROWS and len(chosen) > 1:
-                break
-            chosen.append(file)
-            rows += file.rows
-        return chosen
+        if len(small) >= enough:
+            ends = accumulate(file.rows for file in small)
+            return [
+                f
+                for n, (f, end) in enumerate(zip(small, ends, strict=True))
+                if n < 2 or end <= TARGET_ROWS
+            ]
     return []
 
 
-def _merge(folder: Path, server: str, files: Sequence[EventFile]) -> AddAction:
-    """Write the rows of files in their order to a new file, and sync it."""
-    rows = _batches(folder, files)
-    return add_file(folder, files[0].day, server, rows, _statistics(files), new_rows=False)
-
-
-def _batches(folder: Path, files: Sequence[EventFile]) -> Iterator[RecordBatch]:
+def _batches(files: Iterable[File]) -> Iterator[RecordBatch]:
+    """The rows of files in their order."""
     for file in files:
         try:
-            reader = read_parquet(folder / file.path, batch_size=ROW_GROUP_ROWS)
+            reader = read_parquet(file.path, batch_size=ROW_GROUP_ROWS)
         except BaseException as error:  # arro3 panics if a file is damaged
-            raise OSError(f"Cannot read {folder / file.path}: {error}") from error
+            raise OSError(f"Cannot read {file.path}: {error}") from error
         for batch in reader:
             yield with_new_columns(batch)
 
 
-def _statistics(files: Sequence[EventFile]) -> dict[str, Any]:
+def _statistics(files: Sequence[File]) -> dict[str, Any]:
     lowest, highest, nulls = {}, {}, {}
     for name in STATISTICS:
-        of_files = [file.statistics for file in files]
+        of_files = [file.record for file in files]
         nulls[name] = sum(each[f"null_count.{name}"] or 0 for each in of_files)
         known = [each for each in of_files if each[f"min.{name}"] is not None]
         if known:
@@ -186,29 +145,6 @@ def _statistics(files: Sequence[EventFile]) -> dict[str, Any]:
 def _logged(value: Any) -> Any:
     """A value in the form of the log. A time there has milliseconds already."""
     return milliseconds((value - _EPOCH) // _MICROSECOND) if isinstance(value, datetime) else value
-
-
-def _replace(events: EventsTable, server: str, old: Sequence[EventFile], added: AddAction) -> None:
-    table = events.table
-    assert table is not None
-    version = table.version()
-    now = int(time.time() * 1000)
-    removed = [
-        RemoveAction(
-            file.path, False, now, file.bytes, {"day": file.day.isoformat(), "server": server}
-        )
-        for file in old
-    ]
-    table.create_write_transaction(
-        [added, *removed],
-        "append",
-        delta_schema(),
-        PARTITIONS,
-        commit_properties=CommitProperties(max_commit_retries=MAX_COMMIT_RETRIES),
-        post_commithook_properties=NO_HOOKS,
-    )
-    table.update_incremental()
-    events.sync_log(version)
 
 
 # The log

@@ -5,16 +5,12 @@ the log nearly always contain the number; otherwise it is in a checkpoint, and t
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Final
 
-from .location import LakeLocation, is_remote
+from .location import EVENTS, LOG, LakeLocation, is_remote, log_entries
 from .old_lake import last_landed
 
-EVENTS: Final = "events"
-LOG: Final = "_delta_log"
-_ENTRY: Final = re.compile(r"\d{20}\.json")
 #: The number of entries to read before the library is used.
 MAX_ENTRIES: Final = 200
 
@@ -49,11 +45,6 @@ def _opened(lake: LakeLocation, server: str) -> int:
     from .events_table import EventsTable  # noqa: PLC0415 - loads deltalake
 
     return EventsTable(lake).position(server)
-
-
-def log_entries(folder: Path) -> list[str]:
-    """The names of the log's entries, the newest last."""
-    return sorted(path.name for path in folder.iterdir() if _ENTRY.fullmatch(path.name))
 
 
 def _transaction(content: bytes, server: str) -> int | None:

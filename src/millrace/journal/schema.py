@@ -72,7 +72,7 @@ FIELDS: Final = (
 )  # fmt: skip
 NAMES: Final = tuple(field.name for field in FIELDS)
 
-_SPARK: Final = {
+SPARK: Final = {
     "string": "STRING",
     "long": "BIGINT",
     "int": "INT",
@@ -100,30 +100,23 @@ LEGAL: Final = frozenset(
 
 def ddl() -> str:
     """Return the columns as Spark DDL."""
-    return ", ".join(f"{field.name} {_SPARK[field.kind]}" for field in FIELDS)
+    return ", ".join(f"{field.name} {SPARK[field.kind]}" for field in FIELDS)
 
 
 def arrow() -> "pa.Schema":
-    """Return the Arrow schema of the files."""
+    """Return the Arrow schema of the events."""
     import pyarrow as pa  # noqa: PLC0415 - only writers of files need pyarrow
 
-    kinds = {
-        "string": pa.string(),
-        "long": pa.int64(),
-        "int": pa.int32(),
-        "double": pa.float64(),
-        "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        "strings": pa.list_(pa.string()),
-    }
-    return pa.schema([pa.field(f.name, kinds[f.kind], nullable=not f.required) for f in FIELDS])
+    from .columns import SCHEMA  # noqa: PLC0415 - loads arro3
+
+    return pa.schema(SCHEMA)
 
 
 def reference() -> str:
     """Return the fields as a table for the documentation."""
     lines = ["| column | type | | |", "|---|---|---|---|"]
     lines += [
-        f"| `{field.name}` | {_SPARK[field.kind].lower()} | "
+        f"| `{field.name}` | {SPARK[field.kind].lower()} | "
         f"{'' if field.required else 'nullable'} | {field.about} |"
         for field in FIELDS
     ]

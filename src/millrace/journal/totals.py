@@ -4,6 +4,7 @@ Events of version 3 carry the totals of a lease or a job at its end. `LifetimeTo
 events of one server in their order and adds the same columns to older events.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from . import schema
@@ -13,38 +14,25 @@ _FAILURES: Final = frozenset({"failed", "expired"})
 _ERROR: Final = ("error_group", "error_message", "fingerprint")
 
 
+@dataclass(slots=True)
 class _Life:
     """The totals of one job up to now."""
 
-    __slots__ = (
-        "complete",
-        "ended_at",
-        "error",
-        "failures",
-        "fingerprint",
-        "first_leased_at",
-        "first_queue",
-        "holder",
-        "lease_wait",
-        "leases",
-        "outcome",
-        "renewals",
-        "run",
-        "wait",
-    )  # fmt: skip
-
-    def __init__(self, *, complete: bool) -> None:
-        #: False if the push is not among the events: the totals are then unknown.
-        self.complete = complete
-        self.leases = self.failures = self.wait = self.run = self.renewals = 0
-        self.first_leased_at: Any = None
-        self.first_queue: str | None = None
-        self.lease_wait: int | None = None
-        self.holder: str | None = None
-        self.error: tuple[Any, ...] | None = None
-        self.fingerprint: str | None = None
-        self.outcome: str | None = None
-        self.ended_at: Any = None
+    #: False if the push is not among the events: the totals are then unknown.
+    complete: bool
+    leases: int = 0
+    failures: int = 0
+    wait: int = 0
+    run: int = 0
+    renewals: int = 0
+    first_leased_at: Any = None
+    first_queue: str | None = None
+    lease_wait: int | None = None
+    holder: str | None = None
+    error: tuple[Any, ...] | None = None
+    fingerprint: str | None = None
+    outcome: str | None = None
+    ended_at: Any = None
 
 
 class LifetimeTotals:

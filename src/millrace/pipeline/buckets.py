@@ -9,7 +9,7 @@ do not exceed.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 GAMMA: Final = 1.02
@@ -51,21 +51,29 @@ def merged(buckets: Iterable[Bucket]) -> list[Bucket]:
 
 def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
     """Return the duration in microseconds at a percentile; None if there are no durations."""
-    rows = merged(buckets)
-    total = sum(each.n for each in rows)
+    return next(iter(percentiles(merged(buckets), (percent,))), None)
+
+
+def percentiles(buckets: Sequence[Bucket], percents: Sequence[int]) -> list[float]:
+    """Return the durations at several percentiles, in ascending order, in one pass. The buckets are
+    sorted and distinct.
+    """
+    total = sum(each.n for each in buckets)
+    found: list[float] = []
     reached = 0
-    for each in rows:
+    for each in buckets:
         reached += each.n
-        if reached * 100 >= percent * total:
-            return min(max(middle(each.bucket), each.min_us), each.max_us)
-    return None
+        while len(found) < len(percents) and reached * 100 >= percents[len(found)] * total:
+            found.append(min(max(middle(each.bucket), each.min_us), each.max_us))
+    return found
 
 
 # The same functions in SQL.
 
 
 def bucket_sql(us: str, gamma: float = GAMMA) -> str:
-    return f"CAST(floor(ln(CAST(greatest({us}, 1) AS DOUBLE)) / {math.log(gamma)!r}D) AS INT)"
+    growth = f"CAST({math.log(gamma)!r} AS DOUBLE)"  # Spark and DataFusion accept this form
+    return f"CAST(floor(ln(CAST(greatest({us}, 1) AS DOUBLE)) / {growth}) AS INT)"
 
 
 def value_sql(bucket: str, low: str, high: str) -> str:

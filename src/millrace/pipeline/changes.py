@@ -97,7 +97,7 @@ def changes(
     explanations = [found for measure in measures for found in _explanations(measure, rows, hours)]
     return Changes(
         version=VERSION,
-        run=0 if snapshot.run is None else snapshot.run.run,
+        run=snapshot.number,
         before_first=before[0],
         before_last=before[1],
         first=after[0],

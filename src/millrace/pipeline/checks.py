@@ -6,14 +6,15 @@ which is part of `deltalake`, and do not need Spark.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
-import pyarrow as pa
-from deltalake import QueryBuilder
+
+from millrace.journal.location import EVENTS
+from millrace.journal.table_files import File
 
 from . import tables as d
-from .delta import EVENTS, File, files
+from .delta import files, query
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -114,8 +115,9 @@ def _compared(rule: str, wanted: Mapping[str, int], made: Mapping[str, int]) -> 
 
 def _keys(table: d.Derived, target: "DeltaTable", days: Sequence[str]) -> Check:
     keys = ", ".join(table.key)
-    rows = _query(
+    rows = query(
         target,
+        "t",
         f"SELECT count(*) AS twice FROM (SELECT {keys}, day FROM t WHERE {_of(days)} "
         f"GROUP BY {keys}, day HAVING count(*) > 1)",
     )
@@ -128,16 +130,10 @@ def _counts(
     table: "DeltaTable", aggregate: str, days: Sequence[str], where: str = ""
 ) -> dict[str, int]:
     condition = f"{_of(days)} AND {where}" if where else _of(days)
-    rows = _query(table, f"SELECT day, {aggregate} AS n FROM t WHERE {condition} GROUP BY day")
+    rows = query(table, "t", f"SELECT day, {aggregate} AS n FROM t WHERE {condition} GROUP BY day")
     return {row["day"].isoformat(): int(row["n"]) for row in rows if row["n"]}
 
 
 def _of(days: Sequence[str]) -> str:
     listed = ", ".join(f"DATE '{day}'" for day in days)
     return f"day IN ({listed})"
-
-
-def _query(table: "DeltaTable", sql: str) -> list[dict[str, Any]]:
-    found = QueryBuilder().register("t", table).execute(sql).read_all()
-    rows: list[dict[str, Any]] = pa.table(found).to_pylist()
-    return rows

@@ -131,7 +131,8 @@ def _load_classes(spark: "SparkSession", root: Path) -> None:
     """Compute every table from one event, in one query and with a write."""
     from datetime import date  # noqa: PLC0415
 
-    from .delta import File  # noqa: PLC0415
+    from millrace.journal.table_files import File  # noqa: PLC0415
+
     from .packed import pack  # noqa: PLC0415
     from .refresh import tuned  # noqa: PLC0415
     from .tables import DERIVED, EVENTS  # noqa: PLC0415

@@ -95,26 +95,21 @@ class _Server:
         return max(0, self._end - 1 - self._begin)
 
     def convert(self) -> Iterator[tuple[int, int]]:
-        """Convert window by window; yield the number of events and of refused rows."""
+        """Convert window by window; yield the number of events and of refused rows. The windows of
+        an earlier attempt are read again for the totals.
+        """
         totals = LifetimeTotals()
         start = min((each.first for each in self._sources), default=self._end)
         for first in range(start, self._end, WINDOW_EVENTS):
             last = min(first + WINDOW_EVENTS, self._end) - 1
-            if last <= self._begin:
-                self._count(totals, first, last)  # an earlier attempt has converted it
-                continue
-            yield self._window(totals, first, last)
+            rows, refused = self._read(first, last)
+            events = rows.to_pylist()
+            for event in events:
+                totals.add(event)
+            if last > self._begin:
+                yield self._commit(events, first, last), refused
 
-    def _count(self, totals: LifetimeTotals, first: int, last: int) -> None:
-        rows, _ = self._read(first, last)
-        for event in rows.to_pylist():
-            totals.add(event)
-
-    def _window(self, totals: LifetimeTotals, first: int, last: int) -> tuple[int, int]:
-        rows, refused = self._read(first, last)
-        events = rows.to_pylist()
-        for event in events:
-            totals.add(event)
+    def _commit(self, events: list[dict[str, Any]], first: int, last: int) -> int:
         rows = pa.Table.from_pylist(events, schema=schema.arrow())
         new = rows.filter(pc.greater(rows.column("event_id"), self._begin))
         run = EventRun(first)
@@ -122,7 +117,7 @@ class _Server:
         for day, of_day in _by_day(new):
             run.day(day).add(_columns(of_day))
         self._table.append_converted(self._server, run)
-        return new.num_rows, refused
+        return int(new.num_rows)
 
     def _read(self, first: int, last: int) -> tuple[pa.Table, int]:
         """The valid events of a window in their order, each once, and the number of other rows."""

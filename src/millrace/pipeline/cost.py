@@ -81,7 +81,7 @@ def cost(
     total = (whole["run_us"] or 0.0) + (whole["lost_us"] or 0.0)
     return Cost(
         version=VERSION,
-        run=0 if snapshot.run is None else snapshot.run.run,
+        run=snapshot.number,
         first=first,
         last=last,
         price=price,

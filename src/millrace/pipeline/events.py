@@ -5,8 +5,9 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millrace.journal.table_files import File
+
 from . import delta
-from .delta import File
 from .remote import fetch
 from .tables import EVENTS, Derived
 

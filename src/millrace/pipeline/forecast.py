@@ -169,7 +169,7 @@ def forecast(
     made.sort(key=lambda each: (-sum(each.series.values), each.series.queue, each.series.metric))
     return Forecast(
         version=VERSION,
-        run=0 if snapshot.run is None else snapshot.run.run,
+        run=snapshot.number,
         first=end,
         last=end + timedelta(hours=hours),
         queues=[_queue(each, end) for each in made],

@@ -11,15 +11,13 @@ hash aggregate that can spill), and a second pass fetches the other columns of t
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED, STATES
 
 #: State numbers fit into 3 bits, so that a state and an event number share a 64-bit integer.
 GONE: Final = STATES.index("gone")
-_BITS: Final = 3
-_MASK: Final = (1 << _BITS) - 1
 #: The most frequent states are compared first, because each name costs a comparison.
 _COMMON: Final = ("leased", "ready", "gone", "done", "new", "scheduled", "dead", "blocked")
 #: States of jobs that exist on the server.
@@ -31,53 +29,50 @@ JOB: Final = (
     "created", "since", "due", "event_id",
 )  # fmt: skip
 
-
-def number(state: Column) -> Column:
-    """Return the number of a state; null if the text is not a state."""
-    first, *others = _COMMON
-    found = F.when(state == first, F.lit(STATES.index(first)))
-    for name in others:
-        found = found.when(state == name, F.lit(STATES.index(name)))
-    return found
+# Expressions in SQL.
 
 
-def name(number: Column) -> Column:
-    """Return the state with this number."""
-    return F.get(F.array(*map(F.lit, STATES)), number.cast("int"))
+def number(state: str) -> str:
+    """The number of a state; null if the text is not a state."""
+    numbers = " ".join(f"WHEN '{name}' THEN {STATES.index(name)}" for name in _COMMON)
+    return f"CASE {state} {numbers} END"
 
 
-def packed(event_id: Column, number: Column) -> Column:
-    """Pack an event number and a state number into one integer, ordered by event."""
-    return F.shiftleft(event_id, _BITS).bitwiseOR(number.cast("long"))
+def name(number: str) -> str:
+    """The state with this number."""
+    return f"get(array{STATES}, CAST({number} AS INT))"
 
 
-def event_of(pack: Column) -> Column:
-    return F.shiftright(pack, _BITS)
+def packed(event_id: str, number: str) -> str:
+    """An event number and a state number as one integer, ordered by event."""
+    return f"(shiftleft({event_id}, 3) | CAST({number} AS BIGINT))"
 
 
-def state_of(pack: Column) -> Column:
-    return pack.bitwiseAND(F.lit(_MASK).cast("long"))
+def event_of(pack: str) -> str:
+    return f"shiftright({pack}, 3)"
+
+
+def state_of(pack: str) -> str:
+    return f"({pack} & 7L)"
+
+
+_ALIVE: Final = f"""
+    SELECT server, seq, {event_of("last")} AS event_id FROM (
+        SELECT server, seq, max({packed("event_id", number("state"))}) AS last
+        FROM {{events}} WHERE type <> '{FLUSHED}' GROUP BY server, seq
+    ) LEFT JOIN (
+        SELECT /*+ BROADCAST */ server, max(event_id) AS flushed
+        FROM {{events}} WHERE type = '{FLUSHED}' GROUP BY server
+    ) USING (server)
+    WHERE {state_of("last")} <> {GONE} AND {event_of("last")} > coalesce(flushed, 0)
+"""
 
 
 def alive(events: DataFrame) -> DataFrame:
     """Return the jobs that exist after these events: `server`, `seq`, and the `event_id` of the
     last event of each job.
     """
-    flushed = (
-        events.where(F.col("type") == FLUSHED)
-        .groupBy("server")
-        .agg(F.max("event_id").alias("flushed"))
-    )
-    last = F.col("last")
-    return (
-        events.where(F.col("type") != FLUSHED)
-        .groupBy("server", "seq")
-        .agg(F.max(packed(F.col("event_id"), number(F.col("state")))).alias("last"))
-        .where(state_of(last) != GONE)
-        .join(F.broadcast(flushed), "server", "left")
-        .where(F.col("flushed").isNull() | (event_of(last) > F.col("flushed")))
-        .select("server", "seq", event_of(last).alias("event_id"))
-    )
+    return events.sparkSession.sql(_ALIVE, events=events)
 
 
 def until(events: DataFrame, moment: datetime) -> DataFrame:
@@ -87,14 +82,11 @@ def until(events: DataFrame, moment: datetime) -> DataFrame:
 
 def jobs(events: DataFrame, alive: DataFrame) -> DataFrame:
     """Return all columns of these jobs, from the last event of each job."""
-    return (
-        events.join(alive.select("server", "event_id"), ["server", "event_id"], "left_semi")
-        .withColumnRenamed("time", "since")
-        .select(*JOB)
-    )
+    last = events.join(alive.select("server", "event_id"), ["server", "event_id"], "left_semi")
+    return last.withColumnRenamed("time", "since").select(*JOB)
 
 
 def depths(jobs: DataFrame) -> DataFrame:
     """Count the jobs of each queue in each state."""
-    counts = [F.count_if(F.col("state") == state).alias(state) for state in KEPT]
-    return jobs.groupBy("server", "queue").agg(*counts).select("server", "queue", *KEPT)
+    counts = [F.expr(f"count_if(state = '{state}') AS {state}") for state in KEPT]
+    return jobs.groupBy("server", "queue").agg(*counts)

@@ -17,19 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from millrace.journal.location import EVENTS
+from millrace.journal.table_files import File
+
 from . import tables as d
-from .delta import (
-    EVENTS,
-    STAGING,
-    Change,
-    File,
-    Position,
-    commit,
-    create,
-    files,
-    open_table,
-    position,
-)
+from .delta import STAGING, Change, Position, commit, create, files, open_table, position
 from .errors import NoLake, PipelineError
 from .events import load, located
 from .packed import pack, unpack, write

@@ -4,7 +4,6 @@ The run first determines without Spark whether there are new events, because Spa
 seconds to start.
 """
 
-import json
 import secrets
 import time
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 
 from millrace import __version__
 
@@ -98,17 +96,9 @@ def record(root: Path, done: RunRecord) -> None:
         "findings": done.findings,
         "millrace": __version__,
     }
-    path = root / RUNS.name / f"{secrets.token_hex(16)}.parquet"
-    pq.write_table(pa.Table.from_pylist([row], schema(RUNS)), path, compression="zstd")
-    about = path.stat()
-    bounds = {"run": done.run}
-    statistics = {"numRecords": 1, "minValues": bounds, "maxValues": bounds}
-    action = AddAction(
-        path.name,
-        about.st_size,
-        {},
-        int(about.st_mtime * 1000),
-        True,
-        json.dumps(statistics),
-    )
-    delta.append(root, RUNS, table, action, done.position, done.run)
+    staged = root / RUNS.name / f"{delta.STAGING}{secrets.token_hex(8)}"
+    staged.mkdir()
+    rows = pa.Table.from_pylist([row], schema(RUNS))
+    pq.write_table(rows, staged / "part-0.parquet", compression="zstd")
+    delta.commit(root, RUNS, table, delta.Change(staged, None, done.position, done.run))
+    staged.rmdir()

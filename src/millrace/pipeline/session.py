@@ -118,7 +118,9 @@ def _reach(master: str) -> None:
     if is_local(master) or master == "yarn" or master.startswith("k8s://"):
         return
     if not master.startswith("spark://"):
-        raise PipelineError(f"{master!r} is no Spark master: expected spark://host:port")
+        raise PipelineError(
+            f"{master!r} is not the URL of a Spark master, such as spark://host:port"
+        )
     problem = ""
     for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")

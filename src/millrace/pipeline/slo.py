@@ -2,10 +2,12 @@
 fast it burns.
 
 `within` counts the leases with a wait of at most the objective, exactly. So a changed objective
-applies to the past as well. A row of `latency_day` has the shortest and the longest of its waits,
-and most rows are on one side of the objective. Only if a row is on both sides, the events of its
-day are counted. Objectives of whole seconds up to a minute, whole minutes up to an hour and whole
-hours rarely need it. The events of the last hours are always counted.
+applies to the past as well. The counts are from `latency_hour` for the last two days and from
+`latency_day` for the days before. A row of these tables has the shortest and the longest of its
+waits, and most rows are on one side of the objective. Only if a row is on both sides, the events of
+its hour or day are counted. Objectives of whole seconds up to a minute, whole minutes up to an hour
+and whole hours rarely need it in `latency_day`. The events of hours that the last hour or the last
+six hours divide are counted as well.
 
 The budget is the number of jobs that may start late in the period. Burn is the share of late jobs
 of the last hours, divided by the share that the objective permits: 1 uses the budget exactly in
@@ -15,7 +17,8 @@ the period.
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 #: Days of the period of an objective.
 DAYS: Final = 30
+#: The last hours whose burn is computed, in descending order.
+_BURN_HOURS: Final = (6, 1)
 _FORM: Final = re.compile(
     r"\s*(?P<queue>.+?)\s*:\s*(?P<share>\d+(?:\.\d+)?)\s*%\s*within\s*"
     r"(?P<length>\d+(?:\.\d+)?)\s*(?P<unit>ms|s|m|h)\s*"
@@ -125,36 +130,8 @@ def slo(
     spark.createDataFrame(limits, "queue STRING, limit_us BIGINT").createOrReplaceTempView(
         "objectives"
     )
-    moment = f"TIMESTAMP'{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}+00:00'"
-
-    def within(hours: int) -> str:
-        return f"time >= {moment} - INTERVAL {hours} HOURS"
-
-    # The days before the last hours.
-    recent = (at.astimezone(UTC) - timedelta(hours=6)).date()
-    complete = spark.sql(f"""
-        SELECT l.queue, l.day, sum(n) AS started, sum(if(max_us <= limit_us, n, 0)) AS within,
-            0 AS started_1, 0 AS within_1, 0 AS started_6, 0 AS within_6,
-            bool_or(min_us <= limit_us AND max_us > limit_us) AS divided
-        FROM latency_day AS l JOIN objectives AS o ON l.queue = o.queue
-        WHERE metric = 'wait' AND day >= DATE'{first}' AND day < DATE'{recent}'
-        GROUP BY l.queue, l.day
-    """).collect()
-    divided = sorted({row.day for row in complete if row.divided})
-    scanned = " OR ".join([f"day >= DATE'{recent}'", *(f"day = DATE'{day}'" for day in divided)])
-    counted = spark.sql(f"""
-        SELECT e.queue, e.day, count(*) AS started, count_if(wait_us <= limit_us) AS within,
-            count_if({within(1)}) AS started_1, count_if({within(1)} AND wait_us <= limit_us)
-                AS within_1,
-            count_if({within(6)}) AS started_6, count_if({within(6)} AND wait_us <= limit_us)
-                AS within_6
-        FROM (SELECT queue, day, time, coalesce(wait_us, 0) AS wait_us FROM events
-            WHERE type = 'leased' AND day BETWEEN DATE'{first}' AND DATE'{last}' AND ({scanned})
-                AND time < {moment}
-        ) AS e JOIN objectives AS o ON e.queue = o.queue
-        GROUP BY e.queue, e.day
-    """).collect()
-    rows = {(row.queue, row.day): row.asDict() for row in (*complete, *counted)}
+    moment = _literal(at)
+    rows = _counts(spark, first, at)
     late = spark.sql(f"""
         SELECT j.queue, count(*) AS n FROM jobs_current AS j JOIN objectives AS o
             ON j.queue = o.queue
@@ -162,28 +139,98 @@ def slo(
         GROUP BY j.queue
     """).collect()
     overdue = {row.queue: row.n for row in late}
-    by_queue: dict[str, list[dict[str, Any]]] = {each.queue: [] for each in objectives}
-    for (queue, _), row in rows.items():
-        by_queue[queue].append(row)
     return Slo(
         version=VERSION,
-        run=0 if snapshot.run is None else snapshot.run.run,
+        run=snapshot.number,
         first=first,
         last=last,
         at=at.astimezone(UTC).replace(microsecond=0),
         objectives=[
-            _status(each, by_queue[each.queue], overdue.get(each.queue, 0)) for each in objectives
+            _status(each, [row for row in rows if row.queue == each.queue], overdue, at)
+            for each in objectives
         ],
     )
 
 
-def _status(objective: Objective, rows: list[dict[str, Any]], overdue: int) -> ObjectiveStatus:
-    started, within = (sum(row[name] for row in rows) for name in ("started", "within"))
+def _literal(time: datetime) -> str:
+    return f"TIMESTAMP'{time.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
+
+
+class _Count(NamedTuple):
+    """The leases of a queue in the hour or on the day from `start`."""
+
+    queue: str
+    start: datetime
+    started: int
+    within: int
+
+
+def _counts(spark: "SparkSession", first: date, at: datetime) -> list[_Count]:
+    """Count the leases by hour from the day of the last hours on, and by day before it. Events are
+    counted up to the next of `edges`, so that a period is on one side of each of them.
+    """
+    edges = [at - timedelta(hours=hours) for hours in (*_BURN_HOURS, 0)]
+    recent = edges[0].astimezone(UTC).date()
+    last = at.astimezone(UTC).date()
+    rows = spark.sql(f"""
+        SELECT queue, start, hours, sum(n) AS started, sum(if(max_us <= limit_us, n, 0)) AS within,
+            bool_or(min_us <= limit_us AND max_us > limit_us) AS divided
+        FROM (
+            SELECT queue, metric, timestamp(day) AS start, 24 AS hours, n, min_us, max_us
+            FROM latency_day WHERE day >= DATE'{first}' AND day < DATE'{recent}'
+            UNION ALL SELECT queue, metric, hour AS start, 1 AS hours, n, min_us, max_us
+            FROM latency_hour WHERE day BETWEEN greatest(DATE'{first}', DATE'{recent}')
+                AND DATE'{last}' AND hour < {_literal(at)}
+        ) JOIN objectives USING (queue) WHERE metric = 'wait' GROUP BY queue, start, hours
+    """).collect()
+    found, parts = [], []
+    for row in rows:
+        start = row.start.astimezone(UTC)
+        end = start + timedelta(hours=row.hours)
+        inner = sorted(edge for edge in edges if start < edge < end)
+        if row.divided or inner:
+            parts += [(row.queue, *part) for part in pairwise([start, *inner, min(end, at)])]
+        else:
+            found.append(_Count(row.queue, start, row.started, row.within))
+    return [*found, *_counted(spark, [part for part in parts if part[1] < part[2]])]
+
+
+def _counted(spark: "SparkSession", parts: list[tuple[str, datetime, datetime]]) -> list[_Count]:
+    """Count the events of parts of the time: queue, start and end."""
+    if not parts:
+        return []
+    days = ", ".join(sorted({f"DATE'{start:%Y-%m-%d}'" for _, start, _ in parts}))
+    first, last = min(part[1] for part in parts), max(part[2] for part in parts)
+    rows = spark.sql(
+        f"""
+        SELECT queue, start, count(*) AS started,
+            count_if(coalesce(wait_us, 0) <= limit_us) AS within
+        FROM events JOIN objectives USING (queue) JOIN {{parts}} USING (queue)
+        WHERE type = 'leased' AND day IN ({days}) AND time >= start AND time < end
+            AND time >= {_literal(first)} AND time < {_literal(last)}
+        GROUP BY queue, start
+        """,
+        parts=spark.createDataFrame(parts, "queue STRING, start TIMESTAMP, end TIMESTAMP"),
+    ).collect()
+    return [_Count(row.queue, row.start.astimezone(UTC), row.started, row.within) for row in rows]
+
+
+def _status(
+    objective: Objective, rows: list[_Count], overdue: dict[str, int], at: datetime
+) -> ObjectiveStatus:
     permitted = 1 - objective.share
+    started, within = sum(row.started for row in rows), sum(row.within for row in rows)
+    days: dict[date, ObjectiveDay] = {}
+    for row in rows:
+        day = row.start.date()
+        known = days.get(day, ObjectiveDay(day=day, started=0, within=0))
+        days[day] = ObjectiveDay(
+            day=day, started=known.started + row.started, within=known.within + row.within
+        )
 
     def burn(hours: int) -> float | None:
-        count = sum(row[f"started_{hours}"] for row in rows)
-        good = sum(row[f"within_{hours}"] for row in rows)
+        last = [row for row in rows if row.start >= at - timedelta(hours=hours)]
+        count, good = sum(row.started for row in last), sum(row.within for row in last)
         return (count - good) / count / permitted if count else None
 
     return ObjectiveStatus(
@@ -197,12 +244,6 @@ def _status(objective: Objective, rows: list[dict[str, Any]], overdue: int) -> O
         budget_used=(started - within) / (permitted * started) if started else None,
         burn_1h=burn(1),
         burn_6h=burn(6),
-        overdue=overdue,
-        days=sorted(
-            (
-                ObjectiveDay(day=row["day"], started=row["started"], within=row["within"])
-                for row in rows
-            ),
-            key=lambda each: each.day,
-        ),
+        overdue=overdue.get(objective.queue, 0),
+        days=[days[day] for day in sorted(days)],
     )

@@ -12,29 +12,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import QueryBuilder
+
+from millrace.journal.table_files import File, arrow_schema
 
 from . import delta
-from .delta import File
 from .errors import PipelineError
 from .remote import fetch
 from .tables import RUNS, TABLES, Derived
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from pyarrow.compute import Expression
 
-_TYPES: Final = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "DOUBLE": pa.float64(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-    "DATE": pa.date32(),
-    "ARRAY<STRING>": pa.list_(pa.string()),
-    "ARRAY<BIGINT>": pa.list_(pa.int64()),
+#: Large batches, in the order of the files.
+_IN_ORDER: Final = {
+    "datafusion.execution.batch_size": str(1 << 17),
+    "datafusion.execution.target_partitions": "1",
 }
-_BATCH_ROWS: Final = 1 << 17
 
 
 class RunRecord(NamedTuple):
@@ -65,12 +59,10 @@ class Unreadable(PipelineError):
     """A file of the lake is damaged."""
 
 
-class TooManyRows(PipelineError):
-    """A table has more rows than its reader can hold."""
-
-
-def schema(table: Derived) -> pa.Schema:
-    return pa.schema([pa.field(name, _TYPES[kind]) for name, kind in table.all_types.items()])
+def schema(table: Derived, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The Arrow schema of a table, or of some of its columns."""
+    types = table.all_types
+    return pa.schema(arrow_schema({name: types[name] for name in columns or types}))
 
 
 def last_run(root: Path) -> RunRecord | None:
@@ -105,6 +97,11 @@ class Snapshot:
         self.root = root
         self.run = run or last_run(root)
         self._files: dict[str, list[File]] = {}
+
+    @property
+    def number(self) -> int:
+        """The number of the run; 0 without one."""
+        return 0 if self.run is None else self.run.run
 
     def table(self, table: Derived) -> "DeltaTable | None":
         """Open a table at the version of the run. Tables that no run refreshes are the newest."""
@@ -150,20 +147,20 @@ class Snapshot:
         last: date | None = None,
         *,
         columns: Sequence[str] | None = None,
-        where: "Expression | None" = None,
-        limit: int | None = None,
     ) -> pa.Table:
-        """Read a table, or some of its `columns`, for the days from `first` to `last`. `where`
-        filters the rows and may use only the selected columns. If there are more than `limit`
-        rows, TooManyRows is raised before any row is read.
-        """
-        if limit is not None and (rows := self.extent(table, first, last).rows) > limit:
-            raise TooManyRows(
-                f"{table.name} has {rows:,} rows in these days, and at most {limit:,} are read at "
-                "once. Select fewer days."
-            )
-        found = self.batches(table, first, last, columns=columns, where=where)
-        return pa.Table.from_batches(found, _selected(table, columns))
+        """Read a table, or some of its `columns`, for the days from `first` to `last`."""
+        found = self.batches(table, first, last, columns=columns)
+        return pa.Table.from_batches(found, schema(table, columns))
+
+    def query(self, table: Derived, sql: str) -> list[dict[str, Any]]:
+        """The rows of a DataFusion query on a table; none if the table does not exist."""
+        found = self.table(table)
+        if found is None:
+            return []
+        try:
+            return delta.query(found, table.name, sql)
+        except Exception as error:
+            raise _unreadable(table, error) from error
 
     def batches(
         self,
@@ -172,52 +169,29 @@ class Snapshot:
         last: date | None = None,
         *,
         columns: Sequence[str] | None = None,
-        where: "Expression | None" = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the same rows in batches, for tables that are larger than memory."""
-        wanted = _selected(table, columns)
-        for file in self.files(table, first, last):
-            fetch(self.root, [file.path])
-            yield from _batches(file, wanted, where)
+        found, wanted = self.table(table), schema(table, columns)
+        if found is None:
+            return
+        rows = QueryBuilder(_IN_ORDER).register(table.name, found)
+        for day in sorted({str(file.day or "") for file in self.files(table, first, last)}):
+            where = f"WHERE day = DATE '{day}'" if day else ""
+            sql = f"SELECT {', '.join(wanted.names)} FROM {table.name} {where}"
+            try:
+                for batch in rows.execute(sql):
+                    yield pa.record_batch(batch).cast(wanted)
+            except Exception as error:
+                raise _unreadable(table, error) from error
 
 
-def _selected(table: Derived, columns: Sequence[str] | None) -> pa.Schema:
-    all_ = schema(table)
-    return all_ if columns is None else pa.schema([all_.field(name) for name in columns])
-
-
-def _batches(file: File, wanted: pa.Schema, where: "Expression | None") -> Iterator[pa.RecordBatch]:
-    try:
-        parquet = pq.ParquetFile(file.path)
-        in_file = set(parquet.schema_arrow.names)
-        names = [name for name in wanted.names if name in in_file]
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
-            rows = _conformed(batch, file, wanted)
-            yield from (rows if where is None else rows.filter(where)).to_batches()
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(file, error) from error
-
-
-def _conformed(batch: pa.RecordBatch, file: File, wanted: pa.Schema) -> pa.Table:
-    """Add the partition columns; columns that an older file lacks are null."""
-    partition = {"day": file.day, "server": file.server}
-    arrays: list[Any] = []
-    for field in wanted:
-        if field.name in batch.schema.names:
-            arrays.append(batch.column(field.name).cast(field.type))
-        else:
-            value = pa.scalar(partition.get(field.name), field.type)
-            arrays.append(pa.repeat(value, batch.num_rows))
-    return pa.Table.from_arrays(arrays, schema=wanted)
-
-
-def _unreadable(file: File, error: Exception) -> Unreadable:
-    if isinstance(error, FileNotFoundError):
-        return Unreadable(
-            f"{file.path} no longer exists: the version of the table is too old. Try again."
-        )
+def _unreadable(table: Derived, error: Exception) -> Unreadable:
+    """A query raises no narrower class for a file that is damaged or that maintenance removed."""
     reason = str(error).partition("\n")[0].rstrip(".")
-    return Unreadable(f"{file.path} cannot be read ({reason}). Restore it from a backup.")
+    return Unreadable(
+        f"The table {table.name} cannot be read ({reason}). Try again, or "
+        "restore the file from a backup if it is damaged."
+    )
 
 
 def named(name: str) -> Derived:

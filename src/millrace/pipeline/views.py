@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from . import tables as d
-from .errors import PipelineError
+from .answers import opened
 from .events import load
 from .snapshot import Snapshot
 
@@ -57,11 +57,7 @@ class QueryResult(NamedTuple):
 
 def query(spark: "SparkSession", root: Path, sql: str, limit: int) -> QueryResult:
     """Run a query on the tables of the last run."""
-    snapshot = Snapshot(root)
-    if snapshot.run is None:
-        raise PipelineError(
-            f"The lake {root} has no tables yet. Create them with `millrace pipeline run`."
-        )
+    snapshot = opened(root)
     create_views(spark, snapshot)
     found = spark.sql(sql).limit(limit + 1)
     rows = [row.asDict(recursive=True) for row in found.collect()]

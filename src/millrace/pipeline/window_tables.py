@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millrace.journal.table_files import File
+
 from . import tables as d
-from .delta import File, files
+from .delta import files
 from .events import load
 from .windows import Window, days, lease_days
 

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
-from .delta import File, Position
+from millrace.journal.location import EVENTS
+from millrace.journal.table_files import File
+
+from .delta import Position, query
 from .tables import MAX_LEASE_DAYS
 
 #: Maximum number of events of a window.
@@ -175,16 +177,13 @@ CONDITIONS: Final = {
 
 def contents(events: DeltaTable, window: Window) -> Contents:
     """Count the events of a window by the tables that they change, and find its flushes."""
-    query = QueryBuilder().register("events", events)
     condition = window.condition()
-    found = pa.table(
-        query.execute(
-            f"SELECT server, event_id, time FROM events WHERE type = 'flushed' AND ({condition})"
-        ).read_all()
-    ).to_pylist()
+    found = query(
+        events,
+        EVENTS,
+        f"SELECT server, event_id, time FROM events WHERE type = 'flushed' AND ({condition})",
+    )
     flushes = sorted(Flush(row["server"], row["event_id"], row["time"]) for row in found)
     counts = ", ".join(f"count(*) FILTER (WHERE {c}) AS {name}" for name, c in CONDITIONS.items())
-    row = pa.table(
-        query.execute(f"SELECT {counts} FROM events WHERE {condition}").read_all()
-    ).to_pylist()[0]
+    (row,) = query(events, EVENTS, f"SELECT {counts} FROM events WHERE {condition}")
     return Contents(tuple(flushes), row)

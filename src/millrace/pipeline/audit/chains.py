@@ -14,27 +14,22 @@ change the state (`renewed`). `audit_seq` detects the second fault. `thorough` c
 and detects the first.
 """
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from millrace.journal.schema import FLUSHED, LEGAL, STATES
 from millrace.pipeline.events import load
 from millrace.pipeline.job_states import event_of, number, packed, state_of
 from millrace.pipeline.tables import AUDIT_JOBS
 
-#: Number of event numbers per range. Only ranges with wrong sums are examined in detail.
-_STRETCH: Final = 1 << 16
 #: Maximum number of gaps listed per server.
 MAX_GAPS: Final = 100
 #: Bits per state in `balance`. An imbalance beyond this width would overflow into the next state.
 _WIDTH: Final = 5
-_NEW: Final = STATES.index("new")
-_ENDED: Final = ("done", "dead", "gone")
+_ENDED: Final = "('done', 'dead', 'gone')"
 #: The most frequent types are compared first, because each name costs a comparison.
 _FREQUENT: Final = ("leased", "completed", "pushed")
 #: Maximum number of jobs for a broadcast join. With more jobs, Spark sorts the events.
@@ -46,86 +41,57 @@ Flushes = Mapping[str, list[int]]
 
 # Numbers
 
+#: Counts for each range of 65,536 numbers. A range is complete if it has each number from its first
+#: to its last exactly once: the count, the sum and the sum of squares are then known.
+_RANGES: Final = """
+    SELECT server, part, n, first, last, n = high - low + 1 AND total * 2 = (low + high) * n
+        AND squares * 6 = high * (high + 1) * (high * 2 + 1) - (low - 1) * low * (low * 2 - 1)
+        AS complete
+    FROM (
+        SELECT *, first & 65535L AS low, last & 65535L AS high FROM (
+            SELECT server, shiftright(event_id, 16) AS part, count(*) AS n, min(event_id) AS first,
+                max(event_id) AS last, sum(event_id & 65535L) AS total,
+                sum((event_id & 65535L) * (event_id & 65535L)) AS squares
+            FROM {events} GROUP BY server, part
+        )
+    )
+"""
+#: Only ranges that are not complete are examined in detail. Consecutive numbers have the same
+#: difference to their rank.
+_NUMBERS: Final = f"""
+    WITH counted AS (
+        SELECT server, event_id, count(*) AS n FROM {{events}} LEFT SEMI JOIN (
+            SELECT server AS of, part FROM {{ranges}} WHERE NOT complete
+        ) ON server = of AND shiftright(event_id, 16) = part
+        GROUP BY server, event_id
+    ), present AS (
+        SELECT server, min(event_id) AS first, max(event_id) AS last, sum(n) AS n FROM (
+            SELECT *, event_id - row_number() OVER (PARTITION BY server ORDER BY event_id) AS group
+            FROM counted
+        ) GROUP BY server, group
+        UNION ALL SELECT server, first, last, n FROM {{ranges}} WHERE complete
+    ), followed AS (
+        SELECT *, coalesce(lag(last) OVER (PARTITION BY server ORDER BY first), first - 1)
+            AS previous
+        FROM present
+    ), gaps AS (
+        SELECT *, count_if(first > previous + 1) OVER (PARTITION BY server ORDER BY first) AS gap
+        FROM followed
+    )
+    SELECT server, min(first) AS first_event, max(last) AS last_event, sum(n) AS events,
+        max(last) - min(first) + 1 - sum(last - first + 1) AS missing,
+        sum(n) - sum(last - first + 1) AS duplicates,
+        sort_array(collect_list(if(first > previous + 1 AND gap <= {MAX_GAPS},
+            struct(previous + 1 AS first, first - 1 AS last), null))) AS gaps
+    FROM gaps GROUP BY server
+"""
+
 
 def audit_seq(events: DataFrame) -> DataFrame:
     """Return one row per server: its first and last event, the number of events, and the gaps."""
-    stretches = _stretches(events).cache()
-    suspect = stretches.where(~F.col("whole")).select("server", "stretch")
-    stretch = F.shiftright("event_id", 16).alias("stretch")
-    counted = (
-        events.select("server", "event_id", stretch)
-        .join(F.broadcast(suspect), ["server", "stretch"], "left_semi")
-        .groupBy("server", "event_id")
-        .count()
-    )
-    present = _islands(counted).unionByName(
-        stretches.where("whole").select("server", "first", "last", F.col("n").alias("rows"))
-    )
-    before = Window.partitionBy("server").orderBy("first")
-    gap = F.struct((F.col("previous") + 1).alias("first"), (F.col("first") - 1).alias("last"))
-    distinct = F.sum(F.col("last") - F.col("first") + 1)
-    span = F.max("last") - F.min("first") + 1
-    return (
-        present.withColumn("previous", F.lag("last").over(before))
-        .withColumn("gap", F.when(F.col("first") > F.col("previous") + 1, gap))
-        .withColumn("nth", F.count("gap").over(before))
-        .groupBy("server")
-        .agg(
-            F.min("first").alias("first_event"),
-            F.max("last").alias("last_event"),
-            F.sum("rows").alias("events"),
-            (span - distinct).alias("missing"),
-            (F.sum("rows") - distinct).alias("duplicates"),
-            F.sort_array(F.collect_list(F.when(F.col("nth") <= MAX_GAPS, F.col("gap")))).alias(
-                "gaps"
-            ),
-        )
-    )
-
-
-def _stretches(events: DataFrame) -> DataFrame:
-    """Count the events in each range of numbers. `whole` is true if the range contains each number
-    from its first to its last exactly once: count, sum and sum of squares all match.
-    """
-    offset = F.col("event_id").bitwiseAND(F.lit(_STRETCH - 1).cast("long"))
-    low, high = F.col("first").bitwiseAND(_STRETCH - 1), F.col("last").bitwiseAND(_STRETCH - 1)
-    whole = (
-        (F.col("n") == high - low + 1)
-        & (F.col("sum") * 2 == (low + high) * F.col("n"))
-        & (F.col("squares") * 6 == _squares(high) - _squares(low - 1))
-    )
-    return (
-        events.select("server", "event_id", offset.alias("offset"))
-        .groupBy("server", F.shiftright("event_id", 16).alias("stretch"))
-        .agg(
-            F.count(F.lit(1)).alias("n"),
-            F.min("event_id").alias("first"),
-            F.max("event_id").alias("last"),
-            F.sum("offset").alias("sum"),
-            F.sum(F.col("offset") * F.col("offset")).alias("squares"),
-        )
-        .select("server", "stretch", "n", "first", "last", whole.alias("whole"))
-    )
-
-
-def _squares(last: Column) -> Column:
-    """Return six times the sum of the squares from 1 to `last`."""
-    return last * (last + 1) * (last * 2 + 1)
-
-
-def _islands(counted: DataFrame) -> DataFrame:
-    """Merge consecutive numbers into one row: they all have the same difference to their rank."""
-    order = Window.partitionBy("server").orderBy("event_id")
-    return (
-        counted.withColumn("shore", F.col("event_id") - F.row_number().over(order))
-        .groupBy("server", "shore")
-        .agg(
-            F.min("event_id").alias("first"),
-            F.max("event_id").alias("last"),
-            F.sum("count").alias("rows"),
-        )
-        .select("server", "first", "last", "rows")
-    )
+    spark = events.sparkSession
+    ranges = spark.sql(_RANGES, events=events).cache()
+    return spark.sql(_NUMBERS, events=events, ranges=ranges)
 
 
 # Chains
@@ -135,17 +101,16 @@ def audit_jobs(events: DataFrame, *, thorough: bool = False) -> DataFrame:
     """Return AUDIT_JOBS without the problems that require a comparison with the server's jobs."""
     ended = flush_ids(events)
     judged = judge(events, ended).cache()
-    tallies = tally(judged, ended)
-    return problems(events, judged, ended, tallies, thorough=thorough)
+    return problems(events, judged, ended, tally(judged, ended), thorough=thorough)
 
 
 def flush_ids(events: DataFrame) -> Flushes:
     """Collect the event numbers of the flushes by server. Flushes are rare."""
     found: dict[str, list[int]] = {}
-    flushes = events.where(F.col("type") == FLUSHED)
-    for server, event_id in flushes.select("server", "event_id").collect():
+    flushes = events.where(f"type = '{FLUSHED}'").select("server", "event_id")
+    for server, event_id in sorted(map(tuple, flushes.collect())):
         found.setdefault(server, []).append(event_id)
-    return {server: sorted(events) for server, events in found.items()}
+    return found
 
 
 class Tally(NamedTuple):
@@ -164,108 +129,81 @@ class Tally(NamedTuple):
         return self.suspect + (self.headless if self.begun else 0)
 
 
-def judge(
-    events: DataFrame, flushes: Flushes, *more: Column, there: Column | None = None
-) -> DataFrame:
+def judge(events: DataFrame, flushes: Flushes, then: str = "null", there: str = "") -> DataFrame:
     """Return the jobs that need attention: `suspect` jobs, `headless` jobs (their push is missing),
-    and the job of event 1 of each server. `more` are additional aggregates for each job; the
-    condition `there` may use them to select jobs that the server must have.
+    and the job of event 1 of each server. `then` is an additional aggregate for each job; the
+    condition `there` may use it to select jobs that the server must have.
+
+    The events of a job are aggregated to `balance` (for each state, entries minus exits), the
+    `first` state before and the `last` state after, each packed with its event number, and whether
+    an event is `illegal`. Events of version 1 may lack the states: -1 marks the job for a check.
     """
-    judged = _lives(events, *more).select(
-        "*",
-        _is_suspect(flushes).alias("suspect"),
-        (state_of(F.col("first")) != _NEW).alias("headless"),
-        (event_of(F.col("first")) == 1).alias("begins"),
-        (F.lit(False) if there is None else F.coalesce(there, F.lit(False))).alias("there"),
-    )
-    return judged.where("suspect OR headless OR begins OR there")
+    flushed = _flushed_between(flushes, event_of("first"), event_of("last"))
+    return events.sparkSession.sql(
+        f"""
+        SELECT *, illegal OR {flushed}
+            OR balance <> {_weight(state_of("last"))} - {_weight(state_of("first"))} AS suspect,
+            {state_of("first")} <> {STATES.index("new")} AS headless,
+            {event_of("first")} = 1 AS begins, coalesce({there or "false"}, false) AS there
+        FROM (
+            SELECT server, seq, sum({_weight("now")} - {_weight("was")}) AS balance,
+                min({packed("event_id", "greatest(was, 0)")}) AS first,
+                max({packed("event_id", "greatest(now, 0)")}) AS last,
+                max(was < 0 OR now < 0 OR NOT {_is_allowed("was", "now")}) AS illegal,
+                {then} AS then
+            FROM (
+                SELECT server, seq, event_id, type, state, coalesce({number("before")}, -1) AS was,
+                    coalesce({number("state")}, -1) AS now
+                FROM {{events}} WHERE type <> '{FLUSHED}'
+            ) GROUP BY server, seq
+        )
+        """,
+        events=events,
+    ).where("suspect OR headless OR begins OR there")
 
 
 def tally(judged: DataFrame, flushes: Flushes) -> dict[str, Tally]:
     """Count the judged jobs of each server."""
-    rows = judged.groupBy("server").agg(
-        F.bool_or("begins"), *(F.count_if(F.col(c)) for c in ("suspect", "headless", "there"))
+    rows = judged.sparkSession.sql(
+        "SELECT server, bool_or(begins), count_if(suspect), count_if(headless), count_if(there) "
+        "FROM {judged} GROUP BY server",
+        judged=judged,
     )
-    found = {}
-    for server, begins, *counts in rows.collect():
-        flushed = flushes.get(server, [])[:1] == [1]
-        found[server] = Tally(server, begins or flushed, *counts)
-    return found
+    return {
+        server: Tally(server, begins or flushes.get(server, [])[:1] == [1], *counts)
+        for server, begins, *counts in rows.collect()
+    }
 
 
-def _lives(events: DataFrame, *more: Column) -> DataFrame:
-    """Aggregate the events of each job: `balance` (for each state, entries minus exits), the
-    `first` state before and the `last` state after, each packed with its event number, and whether
-    an event is `illegal`.
-    """
-    told = events.where(F.col("type") != FLUSHED).select(
-        "server",
-        "seq",
-        "event_id",
-        "type",
-        "state",
-        # Events of version 1 may lack the states. -1 marks the job for a check of its chain.
-        F.coalesce(number(F.col("before")), F.lit(-1)).alias("was"),
-        F.coalesce(number(F.col("state")), F.lit(-1)).alias("is"),
-    )
-    illegal = (F.col("was") < 0) | (F.col("is") < 0) | ~_is_allowed(F.col("was"), F.col("is"))
-    return told.groupBy("server", "seq").agg(
-        F.sum(_weight(F.col("is")) - _weight(F.col("was"))).alias("balance"),
-        F.min(packed(F.col("event_id"), F.greatest(F.col("was"), F.lit(0)))).alias("first"),
-        F.max(packed(F.col("event_id"), F.greatest(F.col("is"), F.lit(0)))).alias("last"),
-        F.max(F.when(illegal, 1).otherwise(0)).alias("illegal"),
-        *more,
-    )
+def _weight(state: str) -> str:
+    return f"shiftleft(1L, CAST({state} AS INT) * {_WIDTH})"
 
 
-def _weight(state: Column) -> Column:
-    return F.call_function("shiftleft", F.lit(1).cast("long"), state.cast("int") * _WIDTH)
+def _flushed_between(flushes: Flushes, first: str, last: str) -> str:
+    """Whether a flush occurred between these two events."""
+    found = [
+        f"server = '{server}' AND exists(array({', '.join(f'{n}L' for n in numbers)}), "
+        f"n -> n > {first} AND n < {last})"
+        for server, numbers in flushes.items()
+    ]
+    return f"({' OR '.join(found) or 'false'})"
 
 
-def _is_suspect(flushes: Flushes) -> Column:
-    """Return whether the aggregates of a job are inconsistent."""
-    first, last = state_of(F.col("first")), state_of(F.col("last"))
-    wrong = (F.col("illegal") == 1) | (F.col("balance") != _weight(last) - _weight(first))
-    if any(flushes.values()):
-        wrong |= _flushed_between(flushes, event_of(F.col("first")), event_of(F.col("last")))
-    return wrong
-
-
-def _flushed_between(flushes: Flushes, first: Column, last: Column) -> Column:
-    """Return whether a flush occurred between these two events."""
-    found = F.lit(False)
-    for server, numbers in flushes.items():
-        between = F.exists(
-            F.array(*(F.lit(n).cast("long") for n in numbers)), lambda n: (n > first) & (n < last)
-        )
-        found |= (F.col("server") == server) & between
-    return found
-
-
-def _is_allowed(was: Column, now: Column) -> Column:
-    """Return whether this type of event may lead from one state to the other. Each type has a mask
-    with one bit per pair of states.
+def _is_allowed(was: str, now: str) -> str:
+    """Whether this type of event may lead from one state to the other. Each type has a mask with
+    one bit per pair of states.
     """
     masks: dict[str, int] = {}
     for cause, before, state in LEGAL:
-        masks[cause] = masks.get(cause, 0) | 1 << _pair(before, state)
+        masks[cause] = masks.get(cause, 0) | 1 << STATES.index(before) * 8 + STATES.index(state)
     order = sorted(masks, key=lambda cause: (cause not in _FREQUENT, cause))
-    mask = reduce(
-        lambda chain, cause: chain.when(F.col("type") == cause, _bits(masks[cause])),
-        order[1:],
-        F.when(F.col("type") == order[0], _bits(masks[order[0]])),
-    ).otherwise(_bits(0))
-    bit = F.call_function("shiftright", mask, (was * 8 + now).cast("int"))
-    return bit.bitwiseAND(F.lit(1).cast("long")) == 1
+    mask = " ".join(f"WHEN '{cause}' THEN {_signed(masks[cause])}" for cause in order)
+    return f"(shiftright(CASE type {mask} ELSE 0L END, CAST({was} * 8 + {now} AS INT)) & 1L = 1)"
 
 
-def _pair(before: str, state: str) -> int:
-    return STATES.index(before) * 8 + STATES.index(state)
-
-
-def _bits(mask: int) -> Column:
-    """Convert the mask to a signed 64-bit integer."""
-    return F.lit(mask - (1 << 64) if mask >> 63 else mask).cast("long")
+def _signed(mask: int) -> str:
+    """A mask as a signed 64-bit integer."""
+    return f"CAST({mask - (1 << 64) if mask >> 63 else mask} AS BIGINT)"
 
 
 def problems(
@@ -277,73 +215,66 @@ def problems(
     thorough: bool = False,
 ) -> DataFrame:
     """Return the problems in the chains of the doubtful jobs or, with `thorough`, of all jobs."""
-    doubtful = sum(each.doubtful for each in tallies.values())
-    begun = [each.server for each in tallies.values() if each.begun]
-    taken = events.where(F.col("type") != FLUSHED).select(
-        "server", "seq", "jid", "event_id", "type", "before", "state"
-    )
+    spark, doubtful = events.sparkSession, sum(each.doubtful for each in tallies.values())
+    begun = _in_begun(each.server for each in tallies.values() if each.begun)
+    taken = events.where(f"type <> '{FLUSHED}'")
     if not thorough:
         if not doubtful:
-            return load(events.sparkSession, Path(), AUDIT_JOBS, [])
-        wanted = F.col("suspect") | (F.col("headless") & F.col("server").isin(begun))
-        named = judged.where(wanted).select("server", "seq")
-        few = doubtful <= FEW
-        taken = taken.join(F.broadcast(named) if few else named, ["server", "seq"], "left_semi")
+            return load(spark, Path(), AUDIT_JOBS, [])
+        named = judged.where(f"suspect OR (headless AND {begun})").select("server", "seq")
+        named = named.hint("broadcast") if doubtful <= FEW else named
+        taken = taken.join(named, ["server", "seq"], "left_semi")
     # audit_seq reports duplicate events.
     taken = taken.dropDuplicates(["server", "event_id"])
-    order = Window.partitionBy("server", "seq").orderBy("event_id")
-    previous = F.lag(F.struct("event_id", "type", "state")).over(order)
-    linked = taken.withColumn("previous", previous)
-    left = F.col("previous.state")
-    if any(flushes.values()):
-        flushed = _flushed_between(flushes, F.col("previous.event_id"), F.col("event_id"))
-        left = F.when(flushed, F.lit("gone")).otherwise(left)
-    found = F.array(_illegal(), _broken(), _headless(begun))
-    return (
-        linked.withColumn("left", left)
-        .withColumn("found", F.explode(F.array_compact(found)))
-        .select("server", "seq", "jid", "found.problem", "event_id", "found.detail")
-        .select(*AUDIT_JOBS.columns)
+    flushed = _flushed_between(flushes, "previous.event_id", "event_id")
+    return spark.sql(
+        f"""
+        SELECT server, seq, jid, found.problem, event_id, found.detail FROM (
+            SELECT *, explode(array_compact(array({_ILLEGAL}, {_BROKEN}, {_headless(begun)})))
+                AS found
+            FROM (
+                SELECT *, if({flushed}, 'gone', previous.state) AS left FROM (
+                    SELECT server, seq, jid, event_id, type, before, state,
+                        lag(struct(event_id, type, state))
+                            OVER (PARTITION BY server, seq ORDER BY event_id) AS previous
+                    FROM {{taken}}
+                )
+            )
+        )
+        """,
+        taken=taken,
     )
 
 
-def _illegal() -> Column:
-    """An event that the state machine does not allow. If the event lacks the state before, it is
-    illegal only if no state before would be legal.
-    """
-    was, now = number(F.col("before")), number(F.col("state"))
-    ends = sorted({f"{cause} {state}" for cause, _, state in LEGAL})
-    possible = F.concat_ws(" ", "type", "state").isin(ends)
-    legal = F.when(was.isNull() | now.isNull(), possible).otherwise(_is_allowed(was, now))
-    detail = F.format_string(
-        "%s cannot lead from %s to %s", "type", F.coalesce("before", F.lit("any state")), "state"
-    )
-    return F.when(~legal, _problem("illegal", detail))
+def _in_begun(servers: Iterable[str]) -> str:
+    listed = ", ".join(f"'{server}'" for server in servers)
+    return f"server IN ({listed or 'null'})"
 
 
-def _broken() -> Column:
-    """The state before an event differs from the state after the previous event."""
-    left, before, state = F.col("left"), F.col("before"), F.col("state")
-    ends = ~before.isin(*_ENDED) & state.isin(*_ENDED)
-    detail = F.format_string(
-        "%s found it %s, but event %d, %s, had left it %s",
-        "type", "before", "previous.event_id", "previous.type", "left",
-    )  # fmt: skip
-    problem = (
-        F.when(ends & left.isin(*_ENDED), _problem("ended_twice", detail))
-        .when(left == "gone", _problem("after_gone", detail))
-        .when((left == "leased") & (F.col("type") == "leased"), _problem("leased_twice", detail))
-        .otherwise(_problem("broken", detail))
-    )
-    return F.when(left.isNotNull() & (before != left), problem)
+def _problem(problem: str, detail: str) -> str:
+    return f"struct('{problem}' AS problem, {detail} AS detail)"
 
 
-def _headless(begun: list[str]) -> Column:
+#: An event that the state machine does not allow. If the event lacks the state before, it is
+#: illegal only if no state before would be legal.
+_ILLEGAL: Final = f"""if(
+    coalesce({_is_allowed(number("before"), number("state"))},
+        concat_ws(' ', type, state) IN {tuple(sorted({f"{c} {state}" for c, _, state in LEGAL}))}),
+    null, {_problem("illegal", "format_string('%s cannot lead from %s to %s', type, "
+                    "coalesce(before, 'any state'), state)")})"""  # fmt: skip
+_FOUND: Final = """format_string('%s found it %s, but event %d, %s, had left it %s', type, before,
+    previous.event_id, previous.type, left)"""
+#: The state before an event differs from the state after the previous event.
+_BROKEN: Final = f"""CASE WHEN left IS NULL OR before = left OR before IS NULL THEN null
+    WHEN before NOT IN {_ENDED} AND state IN {_ENDED} AND left IN {_ENDED}
+        THEN {_problem("ended_twice", _FOUND)}
+    WHEN left = 'gone' THEN {_problem("after_gone", _FOUND)}
+    WHEN left = 'leased' AND type = 'leased' THEN {_problem("leased_twice", _FOUND)}
+    ELSE {_problem("broken", _FOUND)} END"""
+
+
+def _headless(begun: str) -> str:
     """The first event of a job must be its push if the journal is present from its first event."""
-    detail = F.format_string("%s found it %s, but no event tells how it came", "type", "before")
-    first = F.col("previous").isNull() & F.col("server").isin(begun)
-    return F.when(first & (F.col("before") != "new"), _problem("broken", detail))
-
-
-def _problem(problem: str, detail: Column) -> Column:
-    return F.struct(F.lit(problem).alias("problem"), detail.alias("detail"))
+    detail = "format_string('%s found it %s, but no event tells how it came', type, before)"
+    broken = _problem("broken", detail)
+    return f"if(previous IS NULL AND {begun} AND before <> 'new', {broken}, null)"

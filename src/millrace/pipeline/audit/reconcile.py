@@ -8,115 +8,85 @@ Each difference becomes a row with both values.
 from datetime import date
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from millrace.journal.schema import FLUSHED
 from millrace.pipeline.job_states import KEPT
-from millrace.pipeline.tables import AUDIT_JOBS
+from millrace.pipeline.tables import SLOTS
 
 #: Columns of a difference: the counter, its queue and day, and both values.
 DIFFERENCE: Final = ("what", "queue", "day", "live", "lake")
 _COUNTS: Final = ("wait_n", "run_n", "failures", "failed", "retries")
 #: Relative tolerance: the server adds spans one by one and the pipeline adds them in one operation.
 _NEARLY: Final = 1e-9
-_EPOCH: Final = "1970-01-01"
 #: Last day that is compared. The last calendar day also contains all events after it.
 LAST_DAY: Final = (date.max - date(1970, 1, 1)).days - 1
-
-
-# Jobs
+#: The number of days since 1970. A server may have days outside the calendar.
+_NUMBER: Final = "CAST(datediff(day, DATE'1970-01-01') AS BIGINT)"
 
 
 def jobs(server: str, told: DataFrame, live: DataFrame, *, complete: bool) -> DataFrame:
     """Return AUDIT_JOBS rows for jobs that differ between the server and their last events
     (`told`). If the history in the lake is not `complete`, the server may have jobs without events.
     """
-    ours, theirs = told.alias("ours"), live.alias("theirs")
-    lake, seq = F.col("ours.seq"), F.col("theirs.seq")
-    joined = ours.join(theirs, lake == seq, "full_outer")
-    left = F.format_string("its events left it %s in %s", "ours.state", "ours.queue")
-    has = F.format_string("the server has it %s in %s", "theirs.state", "theirs.queue")
-    same = (F.col("ours.state") == F.col("theirs.state")) & (
-        F.col("ours.queue") == F.col("theirs.queue")
+    return told.sparkSession.sql(
+        f"""
+        SELECT '{server}' AS server, coalesce(o.seq, t.seq) AS seq, coalesce(o.jid, t.jid) AS jid,
+            CASE WHEN t.seq IS NULL THEN 'lost' WHEN o.seq IS NULL THEN 'unknown' ELSE 'differs'
+                END AS problem,
+            coalesce(o.event_id, 0) AS event_id,
+            CASE WHEN t.seq IS NULL THEN concat(left, ', and the server does not have it')
+                WHEN o.seq IS NULL THEN concat(has, ', and no event tells of it')
+                ELSE concat(left, ', but ', has) END AS detail
+        FROM (SELECT *, format_string('its events left it %s in %s', state, queue) AS left
+                FROM {{told}}) AS o
+            FULL JOIN (SELECT *, format_string('the server has it %s in %s', state, queue) AS has
+                FROM {{live}}) AS t ON o.seq = t.seq
+        WHERE t.seq IS NULL OR o.seq IS NULL AND {complete} OR o.state <> t.state
+            OR o.queue <> t.queue
+        """,
+        told=told,
+        live=live,
     )
-    lost = _found("lost", F.concat(left, F.lit(", and the server does not have it")))
-    unknown = _found("unknown", F.concat(has, F.lit(", and no event tells of it")))
-    differs = _found("differs", F.concat_ws(", but ", left, has))
-    problem = (
-        F.when(seq.isNull(), lost)
-        .when(lake.isNull(), unknown if complete else None)
-        .when(~same, differs)
-    )
-    return (
-        joined.withColumn("found", problem)
-        .where(F.col("found").isNotNull())
-        .select(
-            F.lit(server).alias("server"),
-            F.coalesce(lake, seq).alias("seq"),
-            F.coalesce("ours.jid", "theirs.jid").alias("jid"),
-            F.col("found.problem").alias("problem"),
-            F.coalesce("ours.event_id", F.lit(0)).alias("event_id"),
-            F.col("found.detail").alias("detail"),
-        )
-        .select(*AUDIT_JOBS.columns)
-    )
-
-
-def _found(problem: str, detail: Column) -> Column:
-    return F.struct(F.lit(problem).alias("problem"), detail.alias("detail"))
-
-
-# Depths
 
 
 def depths(events: DataFrame, live: DataFrame, event: int) -> DataFrame:
     """Return the queues and states in which the server's number of jobs differs from the sum of its
     events since it was last empty. For queues that the server did not report, the bound is `event`.
     """
-    came = F.struct("queue", "state", F.lit(1).alias("by"))
-    source = F.when(F.col("type") == "moved", F.col("source")).otherwise(F.col("queue"))
-    went = F.struct(source.alias("queue"), F.col("before").alias("state"), F.lit(-1).alias("by"))
-    moves = (
-        events.where(F.col("type") != FLUSHED)
-        .select("event_id", F.explode(F.array(came, went)).alias("move"))
-        .select("event_id", "move.*")
-    )
-    bounds = F.broadcast(live.select("queue", "event"))
-    counted = (
-        moves.join(bounds, "queue", "left")
-        .where(F.col("event_id") <= F.coalesce("event", F.lit(event)))
-        .groupBy("queue")
-        .agg(
-            *(
-                F.sum(F.when(F.col("state") == state, F.col("by")).otherwise(0)).alias(state)
-                for state in KEPT
-            )
+    sums = ", ".join(f"sum(if(state = '{state}', by, 0)) AS {state}" for state in KEPT)
+    differences = ", ".join(_difference(state, *_both(state, "0")) for state in KEPT)
+    return events.sparkSession.sql(
+        f"""
+        SELECT what, queue, CAST(null AS BIGINT) AS day, live, lake FROM (
+            SELECT queue, inline(array_compact(array({differences}))) FROM (
+                SELECT queue, {sums} FROM (
+                    SELECT event_id, stack(2, queue, state, 1,
+                        if(type = 'moved', source, queue), before, -1) AS (queue, state, by)
+                    FROM {{events}} WHERE type <> '{FLUSHED}'
+                ) LEFT JOIN (SELECT /*+ BROADCAST */ queue, event FROM {{live}}) USING (queue)
+                WHERE event_id <= coalesce(event, {event}) GROUP BY queue
+            ) AS o FULL JOIN {{live}} AS t USING (queue)
         )
+        """,
+        events=events,
+        live=live,
     )
-    joined = counted.alias("ours").join(live.alias("theirs"), "queue", "full_outer")
-    differences = [
-        _different(
-            F.coalesce(f"theirs.{state}", F.lit(0)), F.coalesce(f"ours.{state}", F.lit(0)), state
-        )
-        for state in KEPT
-    ]
-    return _told(joined.withColumn("day", F.lit(None).cast("bigint")), differences)
-
-
-# Statistics
 
 
 def counted_by(events: DataFrame, live: DataFrame, event: int) -> DataFrame:
     """Return the events that the server's statistics include: for each queue and day, events up to
     the number that the server reported.
     """
-    bounds = live.select("queue", F.col("day").alias("numbered"), F.col("event").alias("bound"))
-    return (
-        events.withColumn("numbered", _number(F.col("day")))
-        .join(F.broadcast(bounds), ["queue", "numbered"], "left")
-        .where(F.col("event_id") <= F.coalesce("bound", F.lit(event)))
-        .drop("numbered", "bound")
+    return events.sparkSession.sql(
+        f"""
+        SELECT e.* FROM {{events}} AS e LEFT JOIN (
+            SELECT /*+ BROADCAST */ queue, day AS numbered, event FROM {{live}}
+        ) AS t ON e.queue = t.queue AND {_NUMBER} = numbered
+        WHERE event_id <= coalesce(event, {event})
+        """,
+        events=events,
+        live=live,
     )
 
 
@@ -124,75 +94,58 @@ def statistics(queue_day: DataFrame, live: DataFrame, since: int) -> DataFrame:
     """Return the differences between the table and the server for days from `since` on. Counts and
     histograms must be equal; mean and variance are floating-point numbers and have a tolerance.
     """
-    within = F.col("day").between(since, LAST_DAY)
-    some = sum((F.col(column) for column in _COUNTS), start=F.lit(0)) > 0
-    renamed = queue_day.withColumnRenamed("expired", "retries")
-    ours = renamed.withColumn("day", _number(F.col("day"))).where(within & some)
-    joined = ours.alias("ours").join(
-        live.where(within).alias("theirs"), ["queue", "day"], "full_outer"
+    differences = ", ".join(
+        [
+            *(_difference(name, *_both(name, "0")) for name in _COUNTS),
+            *(_histograms(f"{name}_hist") for name in ("wait", "run")),
+            *(_spreads(name, which) for name in ("wait", "run") for which in ("mean", "var")),
+        ]
     )
-    differences = [
-        *(
-            _different(_or_0(f"theirs.{column}"), _or_0(f"ours.{column}"), column)
-            for column in _COUNTS
-        ),
-        *(_histograms(f"{name}_hist") for name in ("wait", "run")),
-        *(_spreads(name, which) for name in ("wait", "run") for which in ("mean", "var")),
-    ]
-    return _told(joined, differences)
-
-
-def _number(day: Column) -> Column:
-    """Return the number of days since 1970. A server may have days outside the calendar."""
-    return F.datediff(day, F.lit(_EPOCH).cast("date")).cast("bigint")
-
-
-def _or_0(column: str) -> Column:
-    return F.coalesce(column, F.lit(0))
-
-
-def _histograms(column: str) -> Column:
-    live, lake = F.col(f"theirs.{column}"), F.col(f"ours.{column}")
-    slots = F.sequence(F.lit(0), F.lit(147))
-    none = F.array_repeat(F.lit(0).cast("bigint"), 148)
-    live, lake = F.coalesce(live, none), F.coalesce(lake, none)
-    where = F.filter(slots, lambda slot: F.get(live, slot) != F.get(lake, slot))
-
-    def told(values: Column) -> Column:
-        return F.array_join(
-            F.transform(where, lambda slot: F.format_string("%d: %d", slot, F.get(values, slot))),
-            ", ",
+    return queue_day.sparkSession.sql(
+        f"""
+        SELECT what, queue, day, live, lake FROM (
+            SELECT queue, day, inline(array_compact(array({differences}))) FROM (
+                SELECT * EXCEPT (day), {_NUMBER} AS day
+                FROM {{queue_day}}
+                WHERE {_NUMBER} BETWEEN {since} AND {LAST_DAY}
+                    AND wait_n + run_n + failures + failed + retries > 0
+            ) AS o FULL JOIN (
+                SELECT * FROM {{live}} WHERE day BETWEEN {since} AND {LAST_DAY}
+            ) AS t USING (queue, day)
         )
+        """,
+        queue_day=queue_day.withColumnRenamed("expired", "retries"),
+        live=live,
+    )
 
-    return F.when(F.size(where) > 0, _difference(column, told(live), told(lake)))
+
+def _both(column: str, default: str) -> tuple[str, str]:
+    """The values of the server and of the lake."""
+    return f"coalesce(t.{column}, {default})", f"coalesce(o.{column}, {default})"
 
 
-def _spreads(name: str, which: str) -> Column:
+def _histograms(column: str) -> str:
+    """The slots that differ, with their counts."""
+    live, lake = _both(column, f"array_repeat(0L, {SLOTS})")
+    slots = f"filter(sequence(0, {SLOTS - 1}), n -> get({live}, n) <> get({lake}, n))"
+    texts = (
+        f"transform({slots}, n -> format_string('%d: %d', n, get({each}, n)))"
+        for each in (live, lake)
+    )
+    return _difference(column, *(f"array_join({text}, ', ')" for text in texts))
+
+
+def _spreads(name: str, which: str) -> str:
     """Compare with a tolerance. The variance of long, similar spans has few significant digits."""
-    live, lake = _or_0(f"theirs.{name}_{which}"), _or_0(f"ours.{name}_{which}")
-    bound = _NEARLY * F.greatest(F.abs(live), F.abs(lake))
+    live, lake = _both(f"{name}_{which}", "0D")
+    bound = f"{_NEARLY!r}D * greatest(abs({live}), abs({lake}))"
     if which == "var":
-        mean = F.abs(_or_0(f"ours.{name}_mean"))
-        bound += 1e-12 * mean * F.sqrt(F.greatest(live, lake))
-    differs = F.abs(live - lake) > bound
-    return F.when(differs, _difference(f"{name}_{which}", live, lake))
+        mean = f"abs(coalesce(o.{name}_mean, 0D))"
+        bound += f" + 1e-12D * {mean} * sqrt(greatest({live}, {lake}))"
+    return _difference(f"{name}_{which}", live, lake, f"abs({live} - {lake}) > {bound}")
 
 
-def _different(live: Column, lake: Column, what: str) -> Column:
-    return F.when(live != lake, _difference(what, live, lake))
-
-
-def _difference(what: str, live: Column, lake: Column) -> Column:
-    return F.struct(
-        F.lit(what).alias("what"),
-        live.cast("string").alias("live"),
-        lake.cast("string").alias("lake"),
-    )
-
-
-def _told(joined: DataFrame, differences: list[Column]) -> DataFrame:
-    return (
-        joined.withColumn("found", F.explode(F.array_compact(F.array(*differences))))
-        .select("found.what", "queue", "day", "found.live", "found.lake")
-        .select(*DIFFERENCE)
-    )
+def _difference(what: str, live: str, lake: str, differs: str = "") -> str:
+    """The difference of two values as a struct; null if they are equal."""
+    found = f"'{what}' AS what, CAST({live} AS STRING) AS live, CAST({lake} AS STRING) AS lake"
+    return f"if({differs or f'{live} <> {lake}'}, struct({found}), null)"

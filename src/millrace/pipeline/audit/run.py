@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.pipeline import delta, events
@@ -56,8 +56,7 @@ class _Audit:
         numbers = self._audit_seq()
         with _parts(self._spark, sum(each.events for each in numbers) // _PART):
             self._step("the jobs' events")
-            judged = chains.judge(self._events, self._flushes, *self._then, there=self._is_there)
-            judged = judged.cache()
+            judged = chains.judge(self._events, self._flushes, *self._then).cache()
             tallies = chains.tally(judged, self._flushes)
             found = chains.problems(self._events, judged, self._flushes, tallies, thorough=thorough)
             compared = None
@@ -92,23 +91,17 @@ class _Audit:
     # Comparison with the server
 
     @property
-    def _then(self) -> list[Column]:
-        """For each job, its state after the last event that the server's job list includes."""
+    def _then(self) -> tuple[str, str]:
+        """An aggregate for each job: its state after the last event that the server's job list
+        includes; and the condition on it that the server must have the job.
+        """
         if self._live is None:
-            return []
-        known = (F.col("server") == self._live.server) & (F.col("event_id") <= self._live.event)
-        return [
-            F.max(F.when(known, packed(F.col("event_id"), number(F.col("state"))))).alias("then")
-        ]
-
-    @property
-    def _is_there(self) -> Column | None:
-        """Whether the server must have the job."""
-        if self._live is None:
-            return None
-        then = F.col("then")
+            return "null", ""
+        known = f"server = '{self._live.server}' AND event_id <= {self._live.event}"
+        then = packed("event_id", number("state"))
         flushed = max(self._flushed(self._live, self._live.event), default=0)
-        return (state_of(then) != GONE) & (event_of(then) > flushed)
+        there = f"{state_of('then')} <> {GONE} AND {event_of('then')} > {flushed}"
+        return f"max(if({known}, {then}, null))", there
 
     def _compare(
         self,
@@ -137,12 +130,10 @@ class _Audit:
 
     def _told(self, there: DataFrame, *, few: bool) -> DataFrame:
         """Return the jobs that exist by their events, with the queue of the last event."""
-        then = F.col("then")
-        last = there.select(
-            "server", "seq", event_of(then).alias("event_id"), name(state_of(then)).alias("state")
-        )
-        where = self._events.select("server", "event_id", "jid", "queue")
-        told = where.join(F.broadcast(last) if few else last, ["server", "event_id"])
+        state = f"{name(state_of('then'))} AS state"
+        last = there.selectExpr("server", f"{event_of('then')} AS event_id", state)
+        where = self._events.select("server", "event_id", "seq", "jid", "queue")
+        told = where.join(last.hint("broadcast") if few else last, ["server", "event_id"])
         return told.dropDuplicates(["seq"])
 
     def _flushed(self, live: Live, event: int) -> list[int]:

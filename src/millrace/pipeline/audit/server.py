@@ -1,6 +1,7 @@
 """Compares the state of a server with the events in the lake."""
 
 import tempfile
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,50 +26,43 @@ if TYPE_CHECKING:
 _1970: Final = date(1970, 1, 1)
 
 
+@dataclass
 class Comparison:
-    """`flushes` are the server's flush event numbers; `last` is its last event in the lake."""
+    """The comparison of one server with its events in the lake."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        lake: Lake,
-        live: Live,
-        *,
-        events: DataFrame,
-        flushes: list[int],
-        last: int,
-        complete: bool,
-    ) -> None:
-        self._spark = spark
-        self._lake = lake
-        self._live = live
-        flushed = max((each for each in flushes if each <= live.asked), default=0)
-        #: The events that the server counted, and possibly later ones.
-        self._events = events.where(
-            (F.col("server") == live.server) & (F.col("event_id") > flushed)
-        )
-        self._flushes = flushes
-        self._last = last
-        #: Whether the lake has all events since the server was last empty.
-        self._complete = complete
-        self._left_out: list[str] = []
-        self._snapshot = Snapshot(lake.root)
+    spark: SparkSession
+    lake: Lake
+    live: Live
+    _: KW_ONLY
+    #: All events; later the events of the server that it counted, and possibly later ones.
+    events: DataFrame
+    #: The numbers of its flush events, and its last event in the lake.
+    flushes: list[int]
+    last: int
+    #: Whether the lake has all events since the server was last empty.
+    complete: bool
+    left_out: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        flushed = max((each for each in self.flushes if each <= self.live.asked), default=0)
+        self.events = self.events.where(f"server = '{self.live.server}' AND event_id > {flushed}")
+        self.snapshot = Snapshot(self.lake.root)
 
     def jobs(self, told: DataFrame) -> DataFrame:
         """Return AUDIT_JOBS rows for jobs that differ from `told`, their state by events."""
-        jobs = self._frame("jobs", self._live.jobs)
-        return reconcile.jobs(self._live.server, told, jobs, complete=self._complete)
+        jobs = self._frame("jobs", self.live.jobs)
+        return reconcile.jobs(self.live.server, told, jobs, complete=self.complete)
 
     def counters(self) -> Compared:
         """Compare the statistics and the number of jobs in each state."""
-        live, since = self._live, self._since()
+        live, since = self.live, self._since()
         numbers = live.days.column("day")
         between = pc.and_(
             pc.greater_equal(numbers, since), pc.less_equal(numbers, reconcile.LAST_DAY)
         )
         within = live.days.filter(between)
         if within.num_rows < live.days.num_rows:
-            self._left_out.append(
+            self.left_out.append(
                 f"{live.days.num_rows - within.num_rows:,} rows of its statistics are of days "
                 f"before {_told(since)}, which are being forgotten, or beyond any calendar."
             )
@@ -79,9 +73,7 @@ class Comparison:
         if live.queues is not None and self._can_count():
             queues = live.queues.num_rows
             depths = self._frame("queues", live.queues)
-            differences = differences.unionByName(
-                reconcile.depths(self._events, depths, live.asked)
-            )
+            differences = differences.unionByName(reconcile.depths(self.events, depths, live.asked))
         rows = differences.orderBy("what", "queue", "day").limit(MAX_RESULTS).collect()
         # Usually there are no differences, so caching the result for the count is not worthwhile.
         differing = differences.count() if len(rows) == MAX_RESULTS else len(rows)
@@ -94,31 +86,31 @@ class Comparison:
             stored=self._is_stored,
             differing=differing,
             differences=[_difference(row) for row in rows],
-            left_out=self._left_out,
+            left_out=self.left_out,
         )
 
     # Internals
 
     def _since(self) -> int:
         """Return the first day to compare."""
-        if self._complete:
-            return self._live.since
-        first = self._events.agg(F.min("event_id")).first()
-        day = self._events.where(F.col("event_id") == _only(first)).select("day").first()
+        if self.complete:
+            return self.live.since
+        first = self.events.agg(F.min("event_id")).first()
+        day = self.events.where(F.col("event_id") == _only(first)).select("day").first()
         begun = ((_only(day) or _1970) - _1970).days + 1
-        self._left_out.append(
+        self.left_out.append(
             "The lake does not have the server's first events: its statistics are compared from "
             f"{_told(begun)} on, and not how many jobs its queues hold."
         )
-        return max(self._live.since, begun)
+        return max(self.live.since, begun)
 
     def _can_count(self) -> bool:
         """Test if all events have the previous job state; version 1 events may lack it."""
-        if not self._complete:
+        if not self.complete:
             return False
-        if self._events.where(F.col("before").isNull()).isEmpty():
+        if self.events.where(F.col("before").isNull()).isEmpty():
             return True
-        self._left_out.append(
+        self.left_out.append(
             "Some events are of a version that does not tell the state before: how many jobs its "
             "queues hold is not compared."
         )
@@ -129,31 +121,31 @@ class Comparison:
         """Return whether the table queue_day covers exactly the events that the server counted.
         The table covers all events, including events before a flush.
         """
-        told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
-        run = self._snapshot.run
-        is_refreshed = run is not None and run.position.get(self._live.server) == self._last
-        return told == {self._last} and not self._flushes and is_refreshed
+        told = {self.live.asked, *self.live.days.column("event").unique().to_pylist()}
+        run = self.snapshot.run
+        is_refreshed = run is not None and run.position.get(self.live.server) == self.last
+        return told == {self.last} and not self.flushes and is_refreshed
 
     def _stored(self) -> DataFrame | None:
-        files = self._snapshot.files(QUEUE_DAY)
+        files = self.snapshot.files(QUEUE_DAY)
         if not self._is_stored or not files:
             return None
-        rows = load(self._spark, self._lake.root, QUEUE_DAY, files)
-        return rows.where(F.col("server") == self._live.server)
+        rows = load(self.spark, self.lake.root, QUEUE_DAY, files)
+        return rows.where(F.col("server") == self.live.server)
 
     def _folded(self, days: DataFrame) -> DataFrame:
         """Compute queue_day from the events up to the ones that the server reported."""
-        counted = reconcile.counted_by(self._events, days, self._live.asked)
+        counted = reconcile.counted_by(self.events, days, self.live.asked)
         return queue_days(counted)
 
     def _frame(self, what: str, table: "pa.Table") -> DataFrame:
         """Write a table from the server to a file that the Spark workers can read."""
         # Spark caches files by path, so each server's data needs a different path.
-        make(self._lake.staging)
-        folder = Path(tempfile.mkdtemp(prefix="live-", dir=self._lake.staging))
+        make(self.lake.staging)
+        folder = Path(tempfile.mkdtemp(prefix="live-", dir=self.lake.staging))
         path = folder / f"{what}.parquet"
         pq.write_table(table, path)
-        return self._spark.read.parquet(*readable(path))
+        return self.spark.read.parquet(*readable(path))
 
 
 def queue_days(events: DataFrame) -> DataFrame:

@@ -1,11 +1,7 @@
 """Build a report for a range of days from its parts."""
 
-from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from millrace import __version__
 from millrace.pipeline import answers
@@ -22,11 +18,12 @@ from millrace.pipeline.whatif.model import Prediction
 from . import failures, latency, status, throughput, workers
 from .model import VERSION, Answers, Day, Headline, Queues, QueueSummary, Range, Report
 from .percentiles import NONE, Spans, added, spread
+from .rows import ReportRows, among
+from .throughput import COUNTS
 
 QUEUES: Final = 50
 #: Default number of days of a report.
 USUAL: Final = 7
-_COUNTS: Final = ("pushed", "started", "completed", "failures", "died")
 _PARTS: Final = 5
 
 
@@ -68,18 +65,19 @@ def build(
         raise NothingYet(
             f"The lake {snapshot.root} has no tables yet. Create them with `millrace pipeline run`."
         )
+    selection = ReportRows(snapshot, first, last, queue)
+    everything = selection._replace(queue=None)
     progress("throughput", 0, _PARTS)
-    before = throughput.opening(snapshot, first, queue)
-    minutes = throughput.minutes(snapshot, first, last, queue)
-    timeline = throughput.timeline(minutes, before)
-    backlogs = throughput.backlogs(minutes, before)
+    before = throughput.opening(selection)
+    timeline = throughput.timeline(selection, before)
+    backlogs = throughput.backlogs(selection, before)
     progress("latency", 1, _PARTS)
-    hist = latency.histogram(snapshot, first, last, queue)
-    over_time = latency.over_time(snapshot, first, last, queue, hist)
+    over_time = latency.over_time(selection)
+    kinds = latency.kinds(selection)
     progress("queues", 2, _PARTS)
-    days = _queue_days(snapshot, first, last, queue)
+    days, queues = _by_day(selection), _by_queue(selection, backlogs)
     progress("failures", 3, _PARTS)
-    groups = failures.failures(snapshot, first, last, queue)
+    groups = failures.failures(selection)
     progress("workers", 4, _PARTS)
     return Report(
         version=VERSION,
@@ -88,15 +86,15 @@ def build(
         range=Range(first=first, last=last, queue=queue),
         coverage=status.coverage(snapshot),
         checks=status.checks(snapshot),
-        headline=_headline(days, hist, minutes, backlogs, workers.count(snapshot, first, last)),
+        headline=_headline(selection, sum(backlogs.values()), workers.count(everything)),
         timeline=timeline,
-        days=_by_day(days, hist),
-        queues=_by_queue(days, hist, backlogs),
+        days=days,
+        queues=queues,
         latency=over_time,
-        kinds=latency.kinds(hist),
+        kinds=kinds,
         failures=groups,
-        workers=workers.workers(snapshot, first, last),
-        protocols=workers.protocols(snapshot, first, last),
+        workers=workers.workers(everything),
+        protocols=workers.protocols(everything),
         answers=_answers(snapshot),
     )
 
@@ -113,70 +111,42 @@ def _answers(snapshot: Snapshot) -> Answers:
     )
 
 
-def _queue_days(snapshot: Snapshot, first: date, last: date, queue: str | None) -> pa.Table:
-    return snapshot.read(
-        QUEUE_DAY,
-        first,
-        last,
-        columns=["queue", *_COUNTS, "day"],
-        where=None if queue is None else pc.field("queue") == queue,
-    )
-
-
-def _headline(
-    days: pa.Table, hist: pa.Table, minutes: pa.Table, backlogs: dict[str, int], there: int
-) -> Headline:
-    of = added(hist, "metric")
-    peak_at, peak = throughput.peak(minutes)
+def _headline(selection: ReportRows, backlog: int, there: int) -> Headline:
+    peak_at, peak = throughput.peak(selection)
+    counts = selection.sums(QUEUE_DAY, COUNTS) or [dict.fromkeys(COUNTS, 0)]
     return Headline(
-        **_counts({f"{name}_sum": pc.sum(days[name]).as_py() or 0 for name in _COUNTS}),
-        backlog=sum(backlogs.values()),
+        **counts[0],
+        backlog=backlog,
         peak_completed=peak,
         peak_at=peak_at,
         workers=there,
-        **_spans(of, ()),
+        **_spans(added(selection, "metric"), ()),
     )
 
 
-def _by_day(days: pa.Table, hist: pa.Table) -> list[Day]:
-    of = added(hist, "day", "metric")
-    rows = _added(days, "day")
-    return [Day(day=row["day"], **_counts(row), **_spans(of, (row["day"],))) for row in rows]
+def _by_day(selection: ReportRows) -> list[Day]:
+    of = added(selection, "day", "metric")
+    rows = selection.sums(QUEUE_DAY, COUNTS, "day")
+    return [Day(**row, **_spans(of, (row["day"],))) for row in rows]
 
 
-def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queues:
+def _by_queue(selection: ReportRows, backlogs: dict[str, int]) -> Queues:
     """Return the busiest queues first, including queues that have only waiting jobs."""
-    known = {row["queue"]: row for row in _added(days, "queue")}
-    nothing = dict.fromkeys(("started_sum", "pushed_sum"), 0)
-
-    def rank(name: str) -> tuple[Any, ...]:
-        row = known.get(name, nothing)
-        return -row["started_sum"], -row["pushed_sum"], -backlogs.get(name, 0), name
-
-    names = sorted(known.keys() | {name for name, depth in backlogs.items() if depth}, key=rank)
-    shown = names[:QUEUES]
-    of_shown = hist.filter(pc.is_in(hist["queue"], pa.array(shown, pa.string())))
-    of = added(of_shown, "queue", "metric")
+    known = {row["queue"]: row for row in selection.sums(QUEUE_DAY, COUNTS, "queue")}
+    waiting = {name for name, depth in backlogs.items() if depth}
     rows = [
-        QueueSummary(
-            queue=name,
-            **_counts(known.get(name, {})),
-            backlog=backlogs.get(name, 0),
-            **_spans(of, (name,)),
-        )
-        for name in shown
-    ]
-    return Queues(rows=rows, more=len(names) - len(shown))
-
-
-def _added(days: pa.Table, by: str) -> Iterable[dict[str, Any]]:
-    added = days.group_by(by).aggregate([(name, "sum") for name in _COUNTS])
-    found: list[dict[str, Any]] = added.sort_by(by).to_pylist()
-    return found
-
-
-def _counts(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: row.get(f"{name}_sum", 0) for name in _COUNTS}
+        {**(known.get(name) or dict.fromkeys(COUNTS, 0)), "queue": name,
+         "backlog": backlogs.get(name, 0)}
+        for name in known.keys() | waiting
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (-row["started"], -row["pushed"], -row["backlog"], row["queue"]))
+    shown = rows[:QUEUES]
+    where = among("queue", (row["queue"] for row in shown))
+    of = added(selection, "queue", "metric", source=f"(SELECT * FROM selected WHERE {where})")
+    return Queues(
+        rows=[QueueSummary(**row, **_spans(of, (row["queue"],))) for row in shown],
+        more=len(rows) - len(shown),
+    )
 
 
 def _spans(of: dict[tuple[Any, ...], Spans], key: tuple[Any, ...]) -> dict[str, Any]:

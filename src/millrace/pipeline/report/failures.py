@@ -6,47 +6,32 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import FAILURE_GROUPS
 
 from .model import Failures, Group, Seen
+from .rows import ReportRows, among
 
 GROUPS: Final = 25
 #: Maximum number of queues and kinds listed per group.
 _NAMED: Final = 5
-_COLUMNS: Final = [
-    "fingerprint", "queue", "kind", "error_group", "n", "jobs", "died", "first_seen", "last_seen",
-    "sample_jid", "sample_message", "day",
-]  # fmt: skip
-_MAX_ROWS: Final = 2_000_000
-_SUMS: Final = [("n", "sum"), ("jobs", "sum"), ("died", "sum")]
+_SUMS: Final = ("n", "jobs", "died")
 
 
-def failures(snapshot: Snapshot, first: date, last: date, queue: str | None) -> Failures:
+def failures(selection: ReportRows) -> Failures:
     """Return the most frequent groups first."""
-    rows = snapshot.read(
+    totals = selection.sums(FAILURE_GROUPS, _SUMS, "fingerprint")
+    totals.sort(key=lambda row: (-row["n"], row["fingerprint"]))
+    shown, left_out = totals[:GROUPS], totals[GROUPS:]
+    of_shown = among("fingerprint", (row["fingerprint"] for row in shown))
+    rows = selection.rows(
         FAILURE_GROUPS,
-        first,
-        last,
-        columns=_COLUMNS,
-        where=None if queue is None else pc.field("queue") == queue,
-        limit=_MAX_ROWS,
+        f"SELECT * FROM selected WHERE {of_shown} ORDER BY fingerprint, first_seen",
     )
-    totals = rows.group_by("fingerprint").aggregate(_SUMS)
-    totals = totals.sort_by([("n_sum", "descending"), ("fingerprint", "ascending")])
-    shown = totals.slice(0, GROUPS).to_pylist()
-    names = [each["fingerprint"] for each in shown]
-    of_shown = rows.filter(pc.is_in(rows["fingerprint"], pa.array(names, pa.string())))
-    detailed = sorted(of_shown.to_pylist(), key=itemgetter("fingerprint", "first_seen"))
-    details = {name: list(of) for name, of in groupby(detailed, key=itemgetter("fingerprint"))}
-    left_out = totals.slice(GROUPS)
+    details = {name: list(of) for name, of in groupby(rows, key=itemgetter("fingerprint"))}
     return Failures(
-        rows=[_group(total, details[name]) for name, total in zip(names, shown, strict=True)],
-        more=left_out.num_rows,
-        more_n=pc.sum(left_out["n_sum"]).as_py() or 0,
+        rows=[_group(total, details[total["fingerprint"]]) for total in shown],
+        more=len(left_out),
+        more_n=sum(row["n"] for row in left_out),
     )
 
 
@@ -58,9 +43,9 @@ def _group(total: dict[str, Any], rows: list[dict[str, Any]]) -> Group:
         error_group=first["error_group"],
         queues=_named(rows, "queue"),
         kinds=_named(rows, "kind"),
-        n=total["n_sum"],
-        jobs=total["jobs_sum"],
-        died=total["died_sum"],
+        n=total["n"],
+        jobs=total["jobs"],
+        died=total["died"],
         first=first["first_seen"],
         last=max(row["last_seen"] for row in rows),
         sample_jid=first["sample_jid"],

@@ -7,19 +7,15 @@ Otherwise, they are per day.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from datetime import date
 from typing import Any, Final, Literal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from millrace.pipeline.buckets import middle
-from millrace.pipeline.snapshot import Snapshot
+from millrace.pipeline.buckets import bucket_sql, middle
 from millrace.pipeline.tables import ATTEMPTS, LATENCY_DAY
 
 from .model import Heat, Kind, Kinds, Latency, Moments
-from .percentiles import NONE, Spans, added, in_buckets, spread
-from .time_axis import DAY, NOTHING, Axis, axis
+from .percentiles import NONE, Spans, added, spread
+from .rows import ReportRows
+from .time_axis import DAY, Axis, axis_of
 
 WAIT: Final = "wait"
 RUN: Final = "run"
@@ -32,20 +28,11 @@ _EDGES: Final = (
     5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0, 18_000.0,
     43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0,
 )  # fmt: skip
-_COMPLETED: Final = ("completed", "advanced")
-_HIST: Final = ["queue", "kind", "metric", "bucket", "n", "sum_us", "min_us", "max_us", "day"]
-#: Maximum number of histogram rows in memory.
-_MAX_ROWS: Final = 20_000_000
 
 
-def histogram(snapshot: Snapshot, first: date, last: date, queue: str | None) -> pa.Table:
-    where = None if queue is None else pc.field("queue") == queue
-    return snapshot.read(LATENCY_DAY, first, last, columns=_HIST, where=where, limit=_MAX_ROWS)
-
-
-def kinds(hist: pa.Table) -> Kinds:
+def kinds(selection: ReportRows) -> Kinds:
     """Return the slowest kinds first. Kinds without a completed run are last."""
-    found = added(hist, "kind", "metric")
+    found = added(selection, "kind", "metric")
     rows = []
     for kind in {key[0] for key in found}:
         runs = found.get((kind, RUN), NONE)
@@ -61,20 +48,15 @@ def kinds(hist: pa.Table) -> Kinds:
     return Kinds(rows=rows[:KINDS], more=max(0, len(rows) - KINDS))
 
 
-def over_time(
-    snapshot: Snapshot,
-    first: date,
-    last: date,
-    queue: str | None,
-    hist: pa.Table,
-    fine: int = FINE,
-) -> Latency:
-    by: Literal["lease", "event"] = "lease"
-    if snapshot.extent(ATTEMPTS, first, last).rows <= fine:
-        steps, rows = _of_attempts(snapshot, first, last, queue)
+def over_time(selection: ReportRows, fine: int = FINE) -> Latency:
+    extent = selection.snapshot.extent(ATTEMPTS, selection.first, selection.last)
+    by: Literal["lease", "event"] = "lease" if extent.rows <= fine else "event"
+    if by == "lease":
+        steps, found = _of_attempts(selection)
     else:
-        by, (steps, rows) = "event", _of_days(hist)
-    found = added(rows, "metric", "step")
+        steps = axis_of(selection, LATENCY_DAY, "day", narrowest=DAY)
+        source = f"(SELECT *, {steps.step_of('day')} AS step FROM selected)"
+        found = added(selection, "metric", "step", source=source)
     return Latency(
         step=steps.width,
         at=steps.at,
@@ -84,48 +66,20 @@ def over_time(
     )
 
 
-def _of_attempts(
-    snapshot: Snapshot, first: date, last: date, queue: str | None
-) -> tuple[Axis, pa.Table]:
+def _of_attempts(selection: ReportRows) -> tuple[Axis, dict[tuple[Any, ...], Spans]]:
     """Group spans of leases that have ended by their start. Runs are of completed attempts."""
-    leases = snapshot.read(
-        ATTEMPTS,
-        first,
-        last,
-        columns=["queue", "leased_at", "wait_us", "run_us", "outcome"],
-        where=None if queue is None else pc.field("queue") == queue,
+    steps = axis_of(selection, ATTEMPTS, "leased_at")
+    spans = " UNION ALL ".join(
+        f"SELECT '{metric}' AS metric, {steps.step_of('leased_at')} AS step, {column} AS us "
+        f"FROM selected WHERE {column} IS NOT NULL AND {condition}"
+        for metric, column, condition in (
+            (WAIT, "wait_us", "true"),
+            (RUN, "run_us", "outcome IN ('completed', 'advanced')"),
+        )
     )
-    steps = axis(leases["leased_at"])
-    step = steps.step_of(leases["leased_at"])
-    completed = pc.is_in(leases["outcome"], pa.array(_COMPLETED))
-    found = [
-        _spans(WAIT, step, leases["wait_us"]),
-        _spans(RUN, pc.filter(step, completed), pc.filter(leases["run_us"], completed)),
-    ]
-    return steps, pa.concat_tables(found)
-
-
-def _spans(metric: str, step: Any, us: Any) -> pa.Table:
-    """Return rows in the format of latency_day, with one span each."""
-    known = pc.is_valid(us)
-    step, us = pc.filter(step, known), pc.filter(us, known)
-    return pa.table({
-        "metric": pa.repeat(metric, len(us)),
-        "step": step,
-        "bucket": in_buckets(us),
-        "n": pa.repeat(pa.scalar(1, pa.int64()), len(us)),
-        "sum_us": pc.cast(us, pa.float64()),
-        "min_us": us,
-        "max_us": us,
-    })  # fmt: skip
-
-
-def _of_days(hist: pa.Table) -> tuple[Axis, pa.Table]:
-    if not hist.num_rows:
-        return NOTHING, hist.append_column("step", pa.array([], pa.int32()))
-    times = pc.cast(hist["day"], pa.timestamp("us", tz="UTC"))
-    steps = axis(times, narrowest=DAY)
-    return steps, hist.append_column("step", steps.step_of(times))
+    source = f"""(SELECT metric, step, {bucket_sql("us")} AS bucket, 1 AS n, us AS min_us,
+        us AS max_us, CAST(us AS DOUBLE) AS sum_us FROM ({spans}) AS spans)"""
+    return steps, added(selection, "metric", "step", table=ATTEMPTS, source=source)
 
 
 def _moments(by_step: Sequence[Spans]) -> Moments:

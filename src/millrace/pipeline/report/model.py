@@ -65,21 +65,26 @@ class DurationPercentiles(msgspec.Struct, kw_only=True, frozen=True):
     max: float | None
 
 
-class Headline(msgspec.Struct, kw_only=True, frozen=True):
+class ReportTotals(msgspec.Struct, kw_only=True, frozen=True):
+    """Counts and durations of a day, a queue or the range."""
+
     pushed: int
     started: int
     completed: int
     #: Attempts that failed or expired, and jobs that died as a result.
     failures: int
     died: int
+    wait: DurationPercentiles
+    run: DurationPercentiles
+
+
+class Headline(ReportTotals, kw_only=True, frozen=True):
     #: Number of ready, scheduled or blocked jobs at the end of the range.
     backlog: int
     #: Maximum of `completed` in one minute, and that minute.
     peak_completed: int
     peak_at: datetime | None
     workers: int
-    wait: DurationPercentiles
-    run: DurationPercentiles
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -105,27 +110,13 @@ class Timeline(msgspec.Struct, kw_only=True, frozen=True):
     others: list[int]
 
 
-class Day(msgspec.Struct, kw_only=True, frozen=True):
+class Day(ReportTotals, kw_only=True, frozen=True):
     day: date
-    pushed: int
-    started: int
-    completed: int
-    failures: int
-    died: int
-    wait: DurationPercentiles
-    run: DurationPercentiles
 
 
-class QueueSummary(msgspec.Struct, kw_only=True, frozen=True):
+class QueueSummary(ReportTotals, kw_only=True, frozen=True):
     queue: str
-    pushed: int
-    started: int
-    completed: int
-    failures: int
-    died: int
     backlog: int
-    wait: DurationPercentiles
-    run: DurationPercentiles
 
 
 class Queues(msgspec.Struct, kw_only=True, frozen=True):

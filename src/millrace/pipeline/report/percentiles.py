@@ -2,18 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import log
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from millrace.pipeline.buckets import GAMMA, Bucket, middle
+from millrace.pipeline.buckets import Bucket, percentiles
+from millrace.pipeline.tables import LATENCY_DAY, PERCENTS, Derived
 
 from .model import DurationPercentiles
-
-PERCENTS: Final = (50, 90, 95, 99)
-_ADDED: Final = [("n", "sum"), ("min_us", "min"), ("max_us", "max"), ("sum_us", "sum")]
+from .rows import ReportRows
 
 
 class Spans(NamedTuple):
@@ -33,7 +28,7 @@ NONE: Final = Spans()
 def spread(spans: Spans) -> DurationPercentiles:
     if not spans.buckets:
         return DurationPercentiles(n=0, mean=None, p50=None, p90=None, p95=None, p99=None, max=None)
-    p50, p90, p95, p99 = percentiles(spans.buckets)
+    p50, p90, p95, p99 = (us / 1e6 for us in percentiles(spans.buckets, PERCENTS))
     return DurationPercentiles(
         n=spans.n,
         mean=spans.sum_us / spans.n / 1e6,
@@ -45,36 +40,21 @@ def spread(spans: Spans) -> DurationPercentiles:
     )
 
 
-def percentiles(buckets: Sequence[Bucket]) -> list[float]:
-    """Return the same values as buckets.percentile, in seconds. One pass computes all percentiles,
-    because the buckets are sorted and distinct.
+def added(
+    selection: ReportRows, *by: str, table: Derived = LATENCY_DAY, source: str = "selected"
+) -> dict[tuple[Any, ...], Spans]:
+    """Merge the rows of histograms that have equal values in the columns `by`. `source` is a
+    relation with the histogram columns of latency_day; the default is that table.
     """
-    total = sum(each.n for each in buckets)
-    found: list[float] = []
-    reached = 0
-    for each in buckets:
-        reached += each.n
-        while len(found) < len(PERCENTS) and reached * 100 >= PERCENTS[len(found)] * total:
-            found.append(min(max(middle(each.bucket), each.min_us), each.max_us) / 1e6)
-    return found
-
-
-def added(hist: pa.Table, *by: str) -> dict[tuple[Any, ...], Spans]:
-    """Merge the rows of latency_day that have equal values in the columns `by`."""
-    rows = hist.group_by([*by, "bucket"]).aggregate(_ADDED)
-    rows = rows.select([*by, "bucket", "n_sum", "min_us_min", "max_us_max", "sum_us_sum"])
-    rows = rows.sort_by([(name, "ascending") for name in (*by, "bucket")])
-    width = len(by)
+    keys = ", ".join((*by, "bucket"))
+    rows = selection.rows(
+        table,
+        f"SELECT {keys}, sum(n) AS n, min(min_us) AS low, max(max_us) AS high, "
+        f"sum(sum_us) AS total FROM {source} GROUP BY {keys} ORDER BY {keys}",
+    )
     found = {}
-    listed = zip(*(column.to_pylist() for column in rows.columns), strict=True)
-    for key, group in groupby(listed, key=lambda row: row[:width]):
+    for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in by)):
         of = list(group)
-        buckets = [Bucket(*row[width:-1]) for row in of]
-        found[key] = Spans(buckets, sum(row[-1] for row in of))
+        buckets = [Bucket(row["bucket"], row["n"], row["low"], row["high"]) for row in of]
+        found[key] = Spans(buckets, sum(row["total"] for row in of))
     return found
-
-
-def in_buckets(us: Any) -> Any:
-    """Return the bucket of each span of an Arrow column, like bucket_sql in Spark."""
-    positive = pc.max_element_wise(pc.cast(us, pa.float64()), 1.0)
-    return pc.cast(pc.floor(pc.divide(pc.ln(positive), log(GAMMA))), pa.int32())

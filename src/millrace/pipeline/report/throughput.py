@@ -1,132 +1,89 @@
 """Jobs pushed, started and ended over time, and the backlog."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from datetime import date, datetime
+from itertools import accumulate
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import QUEUE_DAY, QUEUE_MINUTE
 
 from .model import Line, Timeline
-from .time_axis import Axis, axis
+from .rows import ReportRows
+from .time_axis import Axis, axis_of
 
 COUNTS: Final = ("pushed", "started", "completed", "failures", "died")
 #: Maximum number of queues with a separate line.
 LINES: Final = 7
 _WAITING: Final = ("ready", "scheduled", "blocked")
-#: Maximum number of rows (one per minute and queue) in memory, about 100 bytes each.
-_MAX_ROWS: Final = 20_000_000
 
 #: Backlogs by queue.
 Backlogs = dict[str, int]
 
 
-def opening(snapshot: Snapshot, first: date, queue: str | None) -> Backlogs:
+def opening(selection: ReportRows) -> Backlogs:
     """Return the backlogs at the start of the first day: the sums of the changes before it."""
-    rows = _read(snapshot, QUEUE_DAY, None, first, queue, ["queue", *_WAITING, "day"])
-    return _changes(rows.filter(pc.field("day") < first))
+    earlier = selection._replace(first=date.min, last=selection.first)
+    where = f"day < DATE '{selection.first}'"
+    return {row["queue"]: _change(row) for row in earlier.sums(QUEUE_DAY, _WAITING, "queue", where)}
 
 
-def minutes(snapshot: Snapshot, first: date, last: date, queue: str | None) -> pa.Table:
-    """Return the counts of each minute. The column `change` is the change of the backlog."""
-    columns = ["queue", "minute", *COUNTS, *_WAITING]
-    rows = _read(snapshot, QUEUE_MINUTE, first, last, queue, columns)
-    return rows.append_column("change", _change(rows))
-
-
-def _read(
-    snapshot: Snapshot,
-    table: Any,
-    first: date | None,
-    last: date,
-    queue: str | None,
-    columns: list[str],
-) -> pa.Table:
-    return snapshot.read(
-        table,
-        first,
-        last,
-        columns=columns,
-        where=None if queue is None else pc.field("queue") == queue,
-        limit=_MAX_ROWS,
+def timeline(selection: ReportRows, before: Backlogs) -> Timeline:
+    """Build the timeline of the range from the backlogs before it."""
+    steps = axis_of(selection, QUEUE_MINUTE, "minute")
+    by = f"queue, {steps.step_of('minute')}"
+    query = ", ".join(f"sum({name}) AS {name}" for name in (*COUNTS, *_WAITING))
+    rows = selection.rows(
+        QUEUE_MINUTE,
+        f"SELECT queue, {steps.step_of('minute')} AS step, {query} FROM selected GROUP BY {by}",
     )
-
-
-def _change(rows: pa.Table) -> pa.ChunkedArray:
-    return pc.add(pc.add(rows["ready"], rows["scheduled"]), rows["blocked"])
-
-
-def _changes(rows: pa.Table) -> Backlogs:
-    if "change" not in rows.column_names:
-        rows = rows.append_column("change", _change(rows))
-    added = rows.group_by("queue").aggregate([("change", "sum")])
-    return dict(zip(*_lists(added, "queue", "change_sum"), strict=True))
-
-
-def timeline(rows: pa.Table, before: Backlogs) -> Timeline:
-    """Build the timeline from the minutes of the range and the backlogs before it."""
-    steps = axis(rows["minute"])
-    rows = rows.append_column("step", steps.step_of(rows["minute"]))
     by_queue = _running(rows, steps, before)
     backlog = [sum(line[step] for line in by_queue.values()) for step in range(steps.count)]
     lines = [Line(queue=queue, backlog=by_queue[queue]) for queue in _largest(by_queue)]
     others = [
         total - sum(line.backlog[index] for line in lines) for index, total in enumerate(backlog)
     ]
+    counts = {name: [0] * steps.count for name in COUNTS}
+    for row in rows:
+        for name, line in counts.items():
+            line[row["step"]] += row[name]
     return Timeline(
-        step=steps.width,
-        at=steps.at,
-        **_counts(rows, steps),
-        backlog=backlog,
-        queues=lines,
-        others=others,
+        step=steps.width, at=steps.at, **counts, backlog=backlog, queues=lines, others=others
     )
 
 
-def backlogs(rows: pa.Table, before: Backlogs) -> Backlogs:
+def backlogs(selection: ReportRows, before: Backlogs) -> Backlogs:
     """Return the backlog of every queue at the end of the range."""
-    found = defaultdict(int, before)
-    for queue, change in _changes(rows).items():
-        found[queue] += change
+    found = Counter(before)
+    for row in selection.sums(QUEUE_MINUTE, _WAITING, "queue"):
+        found[row["queue"]] += _change(row)
     return dict(found)
 
 
-def peak(rows: pa.Table) -> tuple[datetime | None, int]:
+def peak(selection: ReportRows) -> tuple[datetime | None, int]:
     """Return the first minute with the highest number of completed jobs, and that number."""
-    added = rows.group_by("minute").aggregate([("completed", "sum")])
-    best = added.sort_by([("completed_sum", "descending"), ("minute", "ascending")]).slice(0, 1)
-    if not best.num_rows or not best["completed_sum"][0].as_py():
-        return None, 0
-    return best["minute"][0].as_py(), best["completed_sum"][0].as_py()
+    query = """SELECT minute, sum(completed) AS completed FROM selected GROUP BY minute
+        HAVING sum(completed) > 0 ORDER BY completed DESC, minute LIMIT 1"""
+    for row in selection.rows(QUEUE_MINUTE, query):
+        return row["minute"], row["completed"]
+    return None, 0
 
 
-def _counts(rows: pa.Table, steps: Axis) -> dict[str, list[int]]:
-    added = rows.group_by("step").aggregate([(name, "sum") for name in COUNTS])
-    found = {}
-    for name in COUNTS:
-        line = [0] * steps.count
-        for step, count in zip(*_lists(added, "step", f"{name}_sum"), strict=True):
-            line[step] = count
-        found[name] = line
-    return found
+def _change(row: dict[str, Any]) -> int:
+    return sum(row[name] for name in _WAITING)
 
 
-def _running(rows: pa.Table, steps: Axis, before: Backlogs) -> dict[str, list[int]]:
+def _running(rows: Iterable[dict[str, Any]], steps: Axis, before: Backlogs) -> dict[str, list[int]]:
     """Return the backlog of each queue at the end of each step."""
-    added = rows.group_by(["queue", "step"]).aggregate([("change", "sum")])
-    changes: dict[str, dict[int, int]] = {queue: {} for queue in before}
-    for queue, step, change in zip(*_lists(added, "queue", "step", "change_sum"), strict=True):
-        changes.setdefault(queue, {})[step] = change
+    changes: dict[str, Counter[int]] = defaultdict(Counter, {queue: Counter() for queue in before})
+    for row in rows:
+        changes[row["queue"]][row["step"]] += _change(row)
     found = {}
     for queue, of in changes.items():
-        depth, line = before.get(queue, 0), []
-        for step in range(steps.count):
-            depth += of.get(step, 0)
-            line.append(depth)
-        found[queue] = line
+        depth = before.get(queue, 0)
+        found[queue] = list(accumulate((of[step] for step in range(steps.count)), initial=depth))[
+            1:
+        ]
     return found
 
 
@@ -135,7 +92,3 @@ def _largest(by_queue: dict[str, list[int]]) -> list[str]:
     peaks = {queue: max(line, default=0) for queue, line in by_queue.items()}
     order = sorted(peaks, key=lambda queue: (-peaks[queue], queue))
     return [queue for queue in order[:LINES] if peaks[queue] > 0]
-
-
-def _lists(table: pa.Table, *names: str) -> list[list[Any]]:
-    return [table[name].to_pylist() for name in names]

@@ -1,11 +1,13 @@
 """The time axis: the width of its steps, and the step of a given time."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
+
+from millrace.pipeline.tables import Derived
+
+from .rows import ReportRows
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -25,23 +27,32 @@ class Axis(msgspec.Struct, frozen=True):
 
     @property
     def at(self) -> list[datetime]:
-        return [moment(self.start + index * self.width) for index in range(self.count)]
+        seconds = (self.start + index * self.width for index in range(self.count))
+        return [_EPOCH + timedelta(seconds=each) for each in seconds]
 
-    def step_of(self, times: Any) -> Any:
-        """Return the step of each time in an Arrow column of timestamps."""
-        since = pc.subtract(pc.cast(times, pa.int64()), self.start * 1_000_000)
-        return pc.cast(pc.divide(since, self.width * 1_000_000), pa.int32())
+    def step_of(self, time: str) -> str:
+        """The step of a time, in SQL."""
+        return f"(({micros(time)} - {self.start * 1_000_000}) / {self.width * 1_000_000})"
 
 
 NOTHING: Final = Axis(0, MINUTE, 0)
 
 
-def axis(times: Any, *, narrowest: int = MINUTE, most: int = MOST) -> Axis:
+def micros(time: str) -> str:
+    return f"CAST(CAST({time} AS TIMESTAMP(6)) AS BIGINT)"
+
+
+def axis_of(selection: ReportRows, table: Derived, time: str, *, narrowest: int = MINUTE) -> Axis:
+    """The axis of the times of the selected rows of a table."""
+    query = f"SELECT {micros(f'min({time})')} AS first, {micros(f'max({time})')} AS last"
+    for row in selection.rows(table, f"{query} FROM selected"):
+        if row["first"] is not None:
+            return axis(row["first"] // 1_000_000, row["last"] // 1_000_000, narrowest=narrowest)
+    return NOTHING
+
+
+def axis(first: int, last: int, *, narrowest: int = MINUTE, most: int = MOST) -> Axis:
     """Return the axis with the narrowest steps that covers all times with at most `most` steps."""
-    ends = pc.min_max(times)
-    if not ends["min"].is_valid:
-        return NOTHING
-    first, last = (int(ends[end].cast(pa.int64()).as_py() // 1_000_000) for end in ("min", "max"))
     for width in _WIDTHS:
         if width >= narrowest and _steps(first, last, width) <= most:
             break
@@ -50,10 +61,6 @@ def axis(times: Any, *, narrowest: int = MINUTE, most: int = MOST) -> Axis:
         while _steps(first, last, width) > most:
             width += DAY
     return Axis(first // width * width, width, _steps(first, last, width))
-
-
-def moment(seconds: int) -> datetime:
-    return _EPOCH + timedelta(seconds=seconds)
 
 
 def _steps(first: int, last: int, width: int) -> int:

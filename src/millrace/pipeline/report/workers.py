@@ -1,97 +1,85 @@
 """Workers: the number of jobs that they held over time, and the outcomes."""
 
-from datetime import date
+from collections.abc import Iterable
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import KIND_HOUR, WORKER_HOUR
 
 from .model import Mix, Workers, WorkerSummary
-from .time_axis import HOUR, Axis, axis
+from .rows import ReportRows
+from .time_axis import HOUR, Axis, axis_of
 
 #: Maximum number of workers listed individually.
 ROWS: Final = 30
 _KEY: Final = ("server", "worker", "holder")
-_COUNTS: Final = ("busy_us", "attempts", "completed", "failures")
 _MIX: Final = ("events", "pushed", "started", "completed", "failures", "died")
-_MAX_ROWS: Final = 10_000_000
+#: The sums of each worker; the workers that held jobs for the longest time are first.
+_TOTALS: Final = """
+    SELECT server, worker, holder, sum(busy_us) AS busy_us, sum(attempts) AS attempts,
+        sum(completed) AS completed, sum(failures) AS failures, count(DISTINCT hour) AS hours,
+        count(*) OVER () AS workers
+    FROM selected GROUP BY server, worker, holder
+    ORDER BY busy_us DESC, server, worker, holder
+"""
 
 
-def workers(snapshot: Snapshot, first: date, last: date) -> Workers:
+def workers(selection: ReportRows) -> Workers:
     """Return the workers by the total time that they held jobs, longest first."""
-    columns = [*_KEY, "hour", *_COUNTS]
-    rows = snapshot.read(WORKER_HOUR, first, last, columns=columns, limit=_MAX_ROWS)
-    steps = axis(rows["hour"], narrowest=HOUR)
-    rows = rows.append_column("step", steps.step_of(rows["hour"]))
-    sums = [(name, "sum") for name in _COUNTS]
-    totals = rows.group_by(list(_KEY)).aggregate([*sums, ("hour", "count_distinct")])
-    order = [("busy_us_sum", "descending"), *((name, "ascending") for name in _KEY)]
-    shown = totals.sort_by(order).slice(0, ROWS).to_pylist()
+    steps = axis_of(selection, WORKER_HOUR, "hour", narrowest=HOUR)
+    step = steps.step_of("hour")
+    totals = selection.rows(WORKER_HOUR, f"{_TOTALS} LIMIT {ROWS}")
+    held = selection.rows(
+        WORKER_HOUR,
+        f"""SELECT s.server, s.worker, s.holder, {step} AS step, sum(s.busy_us) AS busy_us
+        FROM selected AS s JOIN ({_TOTALS} LIMIT {ROWS}) AS t ON s.server = t.server
+            AND s.worker = t.worker AND coalesce(s.holder, '') = coalesce(t.holder, '')
+        GROUP BY s.server, s.worker, s.holder, {step}""",
+    )
+    by_step = selection.rows(
+        WORKER_HOUR, f"SELECT {step} AS step, sum(busy_us) AS busy_us FROM selected GROUP BY {step}"
+    )
     return Workers(
         step=steps.width,
         at=steps.at,
-        held=_held(rows, steps),
-        rows=[_worker(total, rows, steps) for total in shown],
-        more=max(0, totals.num_rows - ROWS),
+        held=_held(by_step, steps),
+        rows=[
+            WorkerSummary(
+                server=total["server"],
+                worker=total["worker"],
+                protocol=total["holder"] or "",
+                attempts=total["attempts"],
+                completed=total["completed"],
+                failures=total["failures"],
+                busy=total["busy_us"] / 1e6,
+                utilisation=total["busy_us"] / 1e6 / (HOUR * total["hours"]),
+                held=_held((row for row in held if _key(row) == _key(total)), steps),
+            )
+            for total in totals
+        ],
+        more=max(0, totals[0]["workers"] - ROWS) if totals else 0,
     )
 
 
-def count(snapshot: Snapshot, first: date, last: date) -> int:
+def count(selection: ReportRows) -> int:
     """Count the workers that have a name in their protocol."""
-    rows = snapshot.read(WORKER_HOUR, first, last, columns=list(_KEY), limit=_MAX_ROWS)
-    named = rows.filter(pc.field("worker") != "")
-    return int(named.group_by(list(_KEY)).aggregate([]).num_rows)
+    named = "SELECT DISTINCT server, worker, holder FROM selected WHERE worker <> ''"
+    rows = selection.rows(WORKER_HOUR, f"SELECT count(*) AS n FROM ({named}) AS named")
+    return sum(row["n"] for row in rows)
 
 
-def protocols(snapshot: Snapshot, first: date, last: date) -> list[Mix]:
+def protocols(selection: ReportRows) -> list[Mix]:
     """Return counts by the protocol that pushed the jobs and the protocol that acted on them."""
-    columns = ["origin", "actor", *_MIX]
-    rows = snapshot.read(KIND_HOUR, first, last, columns=columns, limit=_MAX_ROWS)
-    added = rows.group_by(["origin", "actor"]).aggregate([(name, "sum") for name in _MIX])
-    found = sorted(added.to_pylist(), key=lambda row: (row["origin"], row["actor"] or ""))
-    return [
-        Mix(
-            origin=row["origin"],
-            actor=row["actor"],
-            events=row["events_sum"],
-            pushed=row["pushed_sum"],
-            started=row["started_sum"],
-            completed=row["completed_sum"],
-            failures=row["failures_sum"],
-            died=row["died_sum"],
-        )
-        for row in found
-    ]
+    rows = selection.sums(KIND_HOUR, _MIX, "origin, actor")
+    rows.sort(key=lambda row: (row["origin"], row["actor"] or ""))
+    return [Mix(**row) for row in rows]
 
 
-def _worker(total: dict[str, Any], rows: pa.Table, steps: Axis) -> WorkerSummary:
-    own = rows
-    for name in _KEY:
-        own = own.filter(_is(name, total[name]))
-    busy = total["busy_us_sum"] / 1e6
-    return WorkerSummary(
-        server=total["server"],
-        worker=total["worker"],
-        protocol=total["holder"] or "",
-        attempts=total["attempts_sum"],
-        completed=total["completed_sum"],
-        failures=total["failures_sum"],
-        busy=busy,
-        utilisation=busy / (HOUR * total["hour_count_distinct"]),
-        held=_held(own, steps),
-    )
+def _key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _KEY)
 
 
-def _is(name: str, value: str | None) -> Any:
-    return pc.field(name).is_null() if value is None else pc.field(name) == value
-
-
-def _held(rows: pa.Table, steps: Axis) -> list[float]:
-    added = rows.group_by("step").aggregate([("busy_us", "sum")])
+def _held(rows: Iterable[dict[str, Any]], steps: Axis) -> list[float]:
     line = [0.0] * steps.count
-    for row in added.to_pylist():
-        line[row["step"]] = row["busy_us_sum"] / 1e6 / steps.width
+    for row in rows:
+        line[row["step"]] = row["busy_us"] / 1e6 / steps.width
     return line

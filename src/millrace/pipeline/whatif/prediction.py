@@ -183,7 +183,7 @@ def _prediction(
     recording = msgspec.structs.replace(recording, workers=replay.workers)
     return Prediction(
         version=VERSION,
-        run=0 if snapshot.run is None else snapshot.run.run,
+        run=snapshot.number,
         made_at=now.replace(microsecond=0),
         first=moment(period.start),
         last=moment(period.end),

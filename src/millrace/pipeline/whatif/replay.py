@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job, NewJob
-from millrace.engine.limits import OF_QUEUE
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import LEASED, READY, SCHEDULED
 from millrace.protocols.registry import HTTP, MASENKO, PROTOCOLS
 from millrace.protocols.spec import protocol_rules
@@ -133,7 +133,7 @@ class Replay:
             self._jobs[visit.seq].append(visit)
         self._observe(visits)
         for queue, maximum in scenario.limits.items():
-            self.engine.set_limit(OF_QUEUE + queue, maximum, 0, period.start)
+            self.engine.set_limit(QUEUE_KEY_PREFIX + queue, maximum, 0, period.start)
         self._plan_slots()
         self._plan_jobs()
         for queue in {visit.queue for visit in visits}:

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from millrace.pipeline.buckets import bucket_of
@@ -11,20 +12,18 @@ from .visits import Period, Visit
 MINUTE: Final = 60_000_000
 
 
+@dataclass(slots=True)
 class QueueResult:
     """The results of one queue: leases by bucket of their wait, and the backlog by minute."""
 
-    __slots__ = ("backlog", "busy", "failures", "started", "unserved", "waits")
-
-    def __init__(self) -> None:
-        self.started = 0
-        self.failures = 0
-        #: Jobs that wait at the end.
-        self.unserved = 0
-        self.busy = 0
-        #: Number, minimum and maximum of the waits of a bucket.
-        self.waits: dict[int, list[int]] = {}
-        self.backlog: dict[int, int] = {}
+    started: int = 0
+    failures: int = 0
+    #: Jobs that wait at the end.
+    unserved: int = 0
+    busy: int = 0
+    #: Number, minimum and maximum of the waits of a bucket.
+    waits: dict[int, list[int]] = field(default_factory=dict)
+    backlog: dict[int, int] = field(default_factory=dict)
 
     def add_wait(self, wait: int) -> None:
         self.started += 1

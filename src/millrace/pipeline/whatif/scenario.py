@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -130,7 +131,4 @@ def _spaced(size: int, count: int) -> list[int]:
 def _copies(serving: Sequence[SlotRecord], count: int) -> Iterable[SlotRecord]:
     rounds, rest = divmod(count, len(serving))
     for source in [*list(serving) * rounds, *(serving[at] for at in _spaced(len(serving), rest))]:
-        made = SlotRecord(source.holder, source.worker, source.preferences)
-        made.first, made.last = source.first, source.last
-        made.blocked = source.blocked
-        yield made
+        yield replace(source, leases=[], freed={})

@@ -12,6 +12,7 @@ A replay with these slots and delays repeats the recording. A scenario adds or r
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, combinations, islice, pairwise
 from random import Random
 from typing import Final, NamedTuple
@@ -57,23 +58,21 @@ class Preferences(NamedTuple):
         return [self.queues[number] for number in numbers]
 
 
+@dataclass(slots=True, eq=False)
 class SlotRecord:
     """A slot: its queues, its leases in order, and the windows in which it took no jobs."""
 
-    __slots__ = ("blocked", "first", "freed", "holder", "last", "leases", "preferences", "worker")
-
-    def __init__(self, holder: str, worker: str, preferences: Preferences) -> None:
-        self.holder = holder
-        self.worker = worker
-        self.preferences = preferences
-        self.leases: list[Visit] = []
-        #: The worker was present from `first` to `last`.
-        self.first = 0
-        self.last = 0
-        #: The times at which the slot abandoned a job whose lease expired later.
-        self.freed: dict[VisitKey, int] = {}
-        #: Windows by queue, in order.
-        self.blocked: dict[str, list[Window]] = {}
+    holder: str
+    worker: str
+    preferences: Preferences
+    leases: list[Visit] = field(default_factory=list)
+    #: The worker was present from `first` to `last`.
+    first: int = 0
+    last: int = 0
+    #: The times at which the slot abandoned a job whose lease expired later.
+    freed: dict[VisitKey, int] = field(default_factory=dict)
+    #: Windows by queue, in order.
+    blocked: dict[str, list[Window]] = field(default_factory=dict)
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -86,10 +85,6 @@ class SlotRecord:
     @property
     def free(self) -> int:
         return self.free_at(self.leases[-1])
-
-    @property
-    def presence(self) -> int:
-        return self.last - self.first
 
 
 class Pickup(NamedTuple):

@@ -63,29 +63,8 @@ def visits_sql(period: Period) -> str:
     """The visits that overlap a period, from the tables and views of the lake."""
     start, end = f"timestamp_micros({period.start}L)", f"timestamp_micros({period.end}L)"
     day = f"to_date({start})"
-    common = (
-        "server, seq, {queue} AS queue, kind, coalesce(origin, '') AS origin, "
-        "coalesce({holder}, '') AS holder, coalesce({worker}, '') AS worker, priority, "
-        "unix_micros(created) AS created, unix_micros(coalesce(ready_at, {ready})) AS ready, "
-        "unix_micros({leased}) AS leased, unix_micros({ended}) AS ended, {outcome} AS outcome, "
-        "{state} AS state, {early} AS early"
-    )
-    attempts = common.format(
-        queue="queue", holder="holder", worker="worker", ready="leased_at", leased="leased_at",
-        ended="ended_at", outcome="outcome", state="state", early="early",
-    )  # fmt: skip
-    leased = common.format(
-        queue="queue", holder="actor", worker="worker", ready="leased_at", leased="leased_at",
-        ended="null", outcome="'running'", state="state", early="0",
-    )  # fmt: skip
-    ready = common.format(
-        queue="queue", holder="null", worker="null", ready="created", leased="null",
-        ended="null", outcome="'waiting'", state="state", early="0",
-    )  # fmt: skip
-    removed = common.format(
-        queue="coalesce(source, queue)", holder="null", worker="null", ready="created",
-        leased="null", ended="time", outcome="type", state="state", early="0",
-    ).replace("coalesce(ready_at,", "coalesce(if(source IS NULL, ready_at, null),")  # fmt: skip
+    job, rest = "server, seq, queue, kind, origin", "priority, created"
+    left = "coalesce(if(source IS NULL, ready_at, null), created)"
     return f"""
         WITH early AS (
             SELECT server, seq, wait_us, max(ready_at) AS was_ready_at
@@ -97,18 +76,30 @@ def visits_sql(period: Period) -> str:
             SELECT attempts.* EXCEPT (ready_at), coalesce(was_ready_at, ready_at) AS ready_at,
                 coalesce(unix_micros(was_ready_at) - unix_micros(ready_at), 0) AS early
             FROM attempts LEFT JOIN early USING (server, seq, wait_us)
+        ), visits AS (
+            SELECT {job}, holder, worker, {rest}, coalesce(ready_at, leased_at) AS ready,
+                leased_at AS leased, ended_at AS ended, outcome, state, early
+            FROM exact
+            WHERE day >= {day} AND ended_at >= {start} AND coalesce(ready_at, leased_at) < {end}
+            UNION ALL
+            SELECT {job}, actor, worker, {rest}, coalesce(ready_at, leased_at), leased_at, null,
+                'running', state, 0
+            FROM jobs_current WHERE state = 'leased' AND leased_at < {end}
+            UNION ALL
+            SELECT {job}, null, null, {rest}, ready_at, null, null, 'waiting', state, 0
+            FROM jobs_current WHERE state = 'ready' AND ready_at < {end}
+            UNION ALL
+            SELECT server, seq, coalesce(source, queue), kind, origin, null, null, {rest}, {left},
+                null, time, type, state, 0
+            FROM events
+            WHERE day >= {day} AND before = 'ready' AND type <> 'leased' AND time >= {start}
+                AND (state <> 'ready' OR source IS NOT NULL) AND {left} < {end}
         )
-        SELECT {attempts} FROM exact
-        WHERE day >= {day} AND ended_at >= {start} AND coalesce(ready_at, leased_at) < {end}
-        UNION ALL
-        SELECT {leased} FROM jobs_current WHERE state = 'leased' AND leased_at < {end}
-        UNION ALL
-        SELECT {ready} FROM jobs_current WHERE state = 'ready' AND ready_at < {end}
-        UNION ALL
-        SELECT {removed} FROM events
-        WHERE day >= {day} AND before = 'ready' AND type <> 'leased' AND time >= {start}
-            AND (state <> 'ready' OR source IS NOT NULL)
-            AND coalesce(if(source IS NULL, ready_at, null), created) < {end}
+        SELECT server, seq, queue, kind, coalesce(origin, '') AS origin,
+            coalesce(holder, '') AS holder, coalesce(worker, '') AS worker, priority,
+            unix_micros(created) AS created, unix_micros(ready) AS ready,
+            unix_micros(leased) AS leased, unix_micros(ended) AS ended, outcome, state, early
+        FROM visits
     """
 
 
@@ -122,19 +113,6 @@ def from_rows(rows: Iterable[dict[str, Any]], period: Period) -> Iterator[Visit]
         if ended < period.start or ready >= period.end:
             continue
         created = min(row["created"] if row["created"] is not None else ready, ready)
-        yield Visit(
-            row["seq"],
-            row["queue"],
-            row["kind"],
-            row["origin"],
-            row["holder"],
-            row["worker"],
-            row["priority"],
-            created,
-            ready,
-            leased,
-            ended,
-            row["outcome"],
-            row["state"],
-            max(0, row["early"]),
-        )
+        early = max(0, row["early"])
+        times = {"created": created, "ready": ready, "leased": leased, "ended": ended}
+        yield Visit(**{**row, **times, "early": early})
