@@ -23,7 +23,7 @@ from millrace.protocols.spec import protocol_rules
 from millrace.store import records
 
 CYCLES = 2000
-#: Cycles per turn. The events and changes of a turn are encoded together.
+#: Commands per turn. The events and changes of a turn are encoded together.
 TURN = 20
 NOW = 1_700_000_000_000_000
 PUSH = (
@@ -39,6 +39,7 @@ class Cycles:
     def __init__(self, *, durable: bool) -> None:
         self.durable = durable
         self.engine = Engine(Random(1), protocol_rules())
+        self.engine.durable = durable
         hub = FaktoryHub(
             self.engine, started_at=NOW, challenge=lambda: (1, ""), memory_mb=lambda: 1
         )
@@ -48,18 +49,21 @@ class Cycles:
 
     def send(self, line: bytes) -> None:
         self.now += 1
-        self.connection.feed(line)
-        while self.connection.run(self.now, 64):
-            pass
+        self.connection.receive(line, self.now, 64)
         self.connection.replies.clear()
 
     def run(self, count: int) -> None:
-        for number in range(count):
-            self.send(PUSH % (number, PADDING))
-            self.send(b"FETCH default\r\n")
-            self.send(b'ACK {"jid":"cycle-%020d"}\r\n' % number)
-            if number % TURN == 0:
-                self.end_turn()
+        for first in range(0, count, TURN):
+            numbers = range(first, first + TURN)
+            for number in numbers:
+                self.send(PUSH % (number, PADDING))
+            self.end_turn()
+            for _ in numbers:
+                self.send(b"FETCH default\r\n")
+            self.end_turn()
+            for number in numbers:
+                self.send(b'ACK {"jid":"cycle-%020d"}\r\n' % number)
+            self.end_turn()
         assert self.engine.totals.processed == count
 
     def end_turn(self) -> None:

@@ -5,6 +5,7 @@ and on the compiled modules if they are up to date.
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -42,12 +43,19 @@ sys.path.insert(0, str(ROOT / "tools"))
 import compile as build  # noqa: E402 - the script of `make build`
 
 SOURCES = build.sources()
+UNCHECKED = tuple(f"millrace.{package}" for package in build.NOT_IMPORTED)
 needs_compiled = pytest.mark.skipif(not compiled.is_in_use(), reason="runs from the sources")
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in SOURCES:
-        yield str(path.relative_to(build.SOURCES)), ast.parse(path.read_text())
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    return [(str(path.relative_to(build.SOURCES)), ast.parse(path.read_text())) for path in SOURCES]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_trees_afterwards() -> Iterator[None]:
+    yield
+    trees.cache_clear()
 
 
 # 1. Fixed-length tuples have no identity
@@ -338,6 +346,53 @@ def test_a_build_of_other_sources_is_ignored(
     else:
         (compiled.FOLDER / compiled.MANIFEST).unlink()
     assert compiled.fresh_modules() == frozenset()
+
+
+@pytest.fixture
+def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders for which the check of the build generated code, from copies of some sources."""
+    for name in ("engine/job.py", "cli/app.py"):
+        (tmp_path / "millrace" / name).parent.mkdir(parents=True)
+        (tmp_path / "millrace" / name).write_text("a = 1\n")
+    folders: list[Path] = []
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    monkeypatch.setattr(build, "CHECKED", tmp_path / "cache" / "codegen")
+    monkeypatch.setattr(build, "generate", folders.append)
+    build.check(1)
+    return folders
+
+
+@pytest.mark.parametrize(("change", "times"), [("", 1), ("cli/app.py", 1), ("engine/job.py", 2)])
+def test_a_check_of_the_same_sources_generates_no_code(
+    change: str, times: int, tmp_path: Path, generated: list[Path]
+) -> None:
+    if change:
+        (tmp_path / "millrace" / change).write_text("a = 2\n")
+    build.check(1)
+    assert len(generated) == times
+
+
+def test_a_failed_check_is_repeated(
+    tmp_path: Path, generated: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Path) -> None:
+        raise SystemExit(1)
+
+    (tmp_path / "millrace" / "engine" / "job.py").write_text("a = 2\n")
+    monkeypatch.setattr(build, "generate", refuse)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            build.check(1)
+
+
+def test_the_compiled_modules_import_no_package_without_effect_on_the_check() -> None:
+    names = {
+        node.module
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    assert not {name for name in names if name.startswith(UNCHECKED)}
 
 
 def test_the_version_reports_the_build() -> None:

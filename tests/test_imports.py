@@ -47,11 +47,13 @@ ALLOWED = {
         "millrace.store",
         "millrace.journal",
     ),
-    # It shares only the lake's schema and location with other packages, and the wire;
-    # `durable_files`, `location` and `crash_points` import no other package.
+    # It shares only the lake's schema, its location and the form of its tables with other packages,
+    # and the wire; `durable_files`, `location`, `table_files` and `crash_points` import no other
+    # package.
     "pipeline": (
         "millrace.journal.schema",
         "millrace.journal.location",
+        "millrace.journal.table_files",
         "millrace.journal.old_lake",
         "millrace.journal.crash_points",
         "millrace.durable_files",

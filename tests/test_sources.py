@@ -6,7 +6,9 @@ import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -67,34 +69,58 @@ CLEAN_FOLDERS = (
 SDK_NAMES = frozenset({"Connection", "Job", "NewJob", "Worker"})
 
 
-def writes(source: str) -> Iterator[tuple[int, str]]:
-    """The line and the field of each assignment to a field of `job` or `queue`."""
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
-            continue
-        root = node.value
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        name = root.id if isinstance(root, ast.Name) else ""
-        if (name == "job" and node.attr in JOB_FIELDS) or (
-            name == "queue" and node.attr in QUEUE_FIELDS
-        ):
-            yield node.lineno, f"{name}.{node.attr}"
+class Facts(NamedTuple):
+    """What the rules need from a source, so that it is parsed once."""
+
+    #: Names of the classes.
+    classes: list[str]
+    #: Line and field of each assignment to a field of `job` or `queue`.
+    writes: list[tuple[int, str]]
+    #: Docstrings and messages.
+    texts: list[str]
 
 
-def prose(source: str) -> Iterator[str]:
-    """Comments, docstrings and messages."""
+@cache
+def facts(source: str) -> Facts:
+    found = Facts([], [], [])
     for node in ast.walk(ast.parse(source)):
-        text = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(text, str) and text.count(" ") >= 2:
-            yield text
+        match node:
+            case ast.ClassDef():
+                found.classes.append(node.name)
+            case ast.Constant(value=str(text)) if text.count(" ") >= 2:
+                found.texts.append(text)
+            case ast.Attribute() if not isinstance(node.ctx, ast.Load):
+                found.writes.extend(write(node))
+    return found
+
+
+def write(node: ast.Attribute) -> Iterator[tuple[int, str]]:
+    root = node.value
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    name = root.id if isinstance(root, ast.Name) else ""
+    if (name == "job" and node.attr in JOB_FIELDS) or (
+        name == "queue" and node.attr in QUEUE_FIELDS
+    ):
+        yield node.lineno, f"{name}.{node.attr}"
+
+
+def writes(source: str) -> list[tuple[int, str]]:
+    return facts(source).writes
+
+
+def comments(source: str) -> Iterator[str]:
+    if BANNED.search(source) is None:
+        return  # a comment is one line of the source, so none of them has a banned word
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.string
 
 
 def banned(source: str) -> list[str]:
-    return [found.group() for text in prose(source) for found in BANNED.finditer(text)]
+    """The banned words in docstrings, messages and comments."""
+    prose = [*facts(source).texts, *comments(source)]
+    return [found.group() for text in prose for found in BANNED.finditer(text)]
 
 
 def modules(*packages: str) -> Iterator[tuple[str, str]]:
@@ -104,7 +130,7 @@ def modules(*packages: str) -> Iterator[tuple[str, str]]:
 
 
 def test_only_the_engine_assigns_fields_of_jobs_and_queues() -> None:
-    found = {name: lines for name, source in modules(*SCANNED) if (lines := list(writes(source)))}
+    found = {name: lines for name, source in modules(*SCANNED) if (lines := writes(source))}
     assert found == {}
 
 
@@ -121,9 +147,8 @@ def test_class_names_are_unique() -> None:
     """A search for a class finds one definition."""
     found = defaultdict(list)
     for path in sorted(PACKAGE.parent.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(path.relative_to(PACKAGE.parent).as_posix())
+        for name in facts(path.read_text()).classes:
+            found[name].append(path.relative_to(PACKAGE.parent).as_posix())
     twice = {name: paths for name, paths in found.items() if len(paths) > 1}
     assert {name: paths for name, paths in twice.items() if name not in SDK_NAMES} == {}
     assert all(sum("/client/" not in path for path in twice[name]) == 1 for name in SDK_NAMES)
@@ -157,14 +182,14 @@ def test_tests_and_tools_have_no_banned_words(folder: str) -> None:
     ],
 )
 def test_an_assignment_is_found(source: str) -> None:
-    assert len(list(writes(source))) == 1
+    assert len(writes(source)) == 1
 
 
 @pytest.mark.parametrize(
     "source", ["state = job.state", "job.other = 1", "row.state = 1", "queue.state == 1"]
 )
 def test_other_statements_are_not_found(source: str) -> None:
-    assert list(writes(source)) == []
+    assert writes(source) == []
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,9 @@ class Wire:
             self.run()
         self.world.tell()
 
+    def wake(self) -> None:
+        """A Session sleeps until here; `run` asks the connection again at once."""
+
     def run(self) -> None:
         more = True
         while more and not self.closed:

@@ -1,19 +1,22 @@
 """Compile the hot path with mypyc into src/millrace/_compiled (see src/millrace/compiled.py).
 
     python tools/compile.py           build, unless the folder is up to date
-    python tools/compile.py --check   only generate the C code, which shows the errors of mypyc
+    python tools/compile.py --check   only generate the C code, which shows the errors of mypyc;
+                                      unless it was generated from the same sources before
 
 Without a C compiler or mypyc the build is skipped, and the server runs from the sources.
 """
 
 import argparse
 import contextlib
+import hashlib
 import io
 import os
 import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +54,10 @@ LEFT_OUT = (
 )
 #: Half of the time of -O3, and no slower: most of the time is spent in the interpreter's own code.
 OPTIMISATION = "1"
+#: The state of the sources at the last successful check.
+CHECKED = ROOT / ".mypy_cache" / "codegen"
+#: Packages that the compiled modules do not import, so that the result does not depend on them.
+NOT_IMPORTED = ("admin", "cli", "client", "migration", "pipeline", "web")
 
 
 def sources() -> list[Path]:
@@ -66,6 +73,33 @@ def sources() -> list[Path]:
 
 def module_name(path: Path) -> str:
     return ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+
+
+def state() -> str:
+    """A digest of everything on which the generated code depends."""
+    package = SOURCES / "millrace"
+    used = [
+        path
+        for path in sorted(package.rglob("*.py"))
+        if path.relative_to(package).parts[0] not in NOT_IMPORTED
+    ]
+    digest = hashlib.sha256(f"{sys.version} {metadata.version('mypy')}".encode())
+    for path in (Path(__file__), ROOT / "pyproject.toml", *used):
+        digest.update(b"%b %d " % (str(path).encode(), path.stat().st_size) + path.read_bytes())
+    return digest.hexdigest()
+
+
+def check(count: int) -> None:
+    """Generate the C code of `count` modules, unless the last check had the same sources."""
+    now = state()
+    if CHECKED.exists() and CHECKED.read_text() == now:
+        print(f"codegen: {count} modules, unchanged", file=sys.stderr)
+        return
+    with TemporaryDirectory() as folder:
+        generate(Path(folder))
+    CHECKED.parent.mkdir(exist_ok=True)
+    CHECKED.write_text(now)
+    print(f"codegen: {count} modules", file=sys.stderr)
 
 
 def generate(folder: Path) -> list[Any]:
@@ -133,9 +167,7 @@ def main() -> int:
     options = parser.parse_args()
     modules = [module_name(path) for path in sources()]
     if options.check:
-        with TemporaryDirectory() as folder:
-            generate(Path(folder))
-        print(f"codegen: {len(modules)} modules", file=sys.stderr)
+        check(len(modules))
         return 0
     is_fresh = compiled.fresh_modules() == set(modules)
     if options.fresh:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from generate import Generator, Plan
 from processes import Process
 
+from millrace.journal.location import EVENTS
 from millrace.pipeline import delta
 from millrace.pipeline.lake import Lake
 
@@ -87,8 +88,12 @@ def ship_more(lake: Path, planned: Plan, events: int) -> Plan:
 # The steps
 
 
-def all_tables(lake: Path, memory: str, _: Plan) -> Cost:
-    return SparkProcess(memory, quick=False).refresh(lake, "all tables", cold=True)
+def all_tables(lake: Path, memory: str, planned: Plan) -> Cost:
+    """The first run, with the compiler that the command chooses."""
+    from millrace.cli.pipeline.session import QUICK_LIMIT  # noqa: PLC0415
+
+    process = SparkProcess(memory, quick=planned.events < QUICK_LIMIT)
+    return process.refresh(lake, "all tables", cold=True)
 
 
 def cold(lake: Path, memory: str, _: Plan) -> Cost:
@@ -175,8 +180,8 @@ def duckdb_tables(lake: Path, _: str, planned: Plan) -> Cost:
     import duckdb  # noqa: PLC0415 - optional
 
     db = duckdb.connect(config={"threads": os.cpu_count() or 1, "memory_limit": "3GB"})
-    table = delta.open_table(lake, delta.EVENTS)
-    paths = [str(file.path) for file in delta.files(table, lake, delta.EVENTS)]
+    table = delta.open_table(lake, EVENTS)
+    paths = [str(file.path) for file in delta.files(table, lake, EVENTS)]
     out = _output(lake)
     db.execute(f"CREATE VIEW events AS FROM read_parquet({paths}, hive_partitioning = true)")
 
@@ -191,7 +196,7 @@ def duckdb_tables(lake: Path, _: str, planned: Plan) -> Cost:
 def datafusion_tables(lake: Path, _: str, planned: Plan) -> Cost:
     from deltalake import QueryBuilder  # noqa: PLC0415
 
-    table, out = delta.open_table(lake, delta.EVENTS), _output(lake)
+    table, out = delta.open_table(lake, EVENTS), _output(lake)
     assert table is not None
     # DataFusion has no memory limit here and must not use all memory of the machine.
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

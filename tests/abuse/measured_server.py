@@ -30,7 +30,7 @@ from millrace.admin.service import AdminService
 from millrace.config import Config
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
-from millrace.engine.limits import OF_QUEUE
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.server.app import clock, listeners
@@ -120,7 +120,7 @@ class LargeWorld:
         for number in range(jobs // 200):
             engine.track(f"tracked-{number}", now)
             engine.set_limit(f"limit-{number}", 5, 0, now)
-        engine.set_limit(OF_QUEUE + "limited", 1, 0, now)
+        engine.set_limit(QUEUE_KEY_PREFIX + "limited", 1, 0, now)
         for number in range(max(0, jobs - len(engine.jobs))):
             self._push(f"job-{number}", "big")
 

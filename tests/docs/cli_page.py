@@ -66,11 +66,14 @@ Only one server can use a data folder. A second one reports the process that hol
 |---|---|
 | `millrace.db` | the database |
 | `millrace.db-wal`, `millrace.db-shm` | its write-ahead log and index; removed by a graceful stop |
-| `mark` | the number of the last commit, see [durability](../explanation/durability.md#when-data-on-disk-change) |
+| `mark` | the number of the last commit, see [durability](../explanation/durability.md#when-data-on-disk-changes) |
 | `lock` | the ID of the server process |
 | `control` | the admin socket, used by `millrace why` and `millrace ship` |
 | `journal-id` | the ID of this folder in the lake, see [exactly once](../explanation/exactly-once.md#the-identity-of-a-server) |
 | `shipping` | the lock of the shipper |
+| `reserve` | disk space that the server releases on a [full disk](../explanation/durability.md#when-the-store-fails) |
+| `web.key` | the key that signs the sessions of browsers |
+| `spark.sock` | the socket of the [resident Spark process](../explanation/pipeline.md#measurements-behind-the-design), while it runs |
 | `lake` | the lake, unless `[lake] path` names another folder |
 
 Database, log and mark belong together. Copy or move the folder of a stopped server as a whole.
@@ -96,7 +99,7 @@ this ID, and 1 if no server is running on the folder. See [Find out why a job is
     "check": """
 With `--json`: `{"ok": true, "folder": ..., "server": ..., "format": ..., "turn": ..., "jobs": {"ready": ...}, "queues":
 ..., "paused": ..., "events": ..., "bytes": ..., "summed": ..., "problems": []}`. Without a running server, the command
-locks the folder until it ends. A million jobs take about ten seconds and 1 GB of memory. See [Back up, check and
+locks the folder until it ends. For a million jobs, it needs about ten seconds and 70 MB of memory. See [Back up, check and
 restore](../how-to/back-up.md).
 """,
     "backup": """

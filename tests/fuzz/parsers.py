@@ -203,7 +203,7 @@ def check_lua(data: bytes) -> None:
         assert abs(found) < float("inf")
         assert isinstance(float(data) if b"x" not in data.lower() else 0.0, float)
         lua.number(found)
-        assert abs(lua.moment(found)) <= 10**17
+        assert abs(lua.to_microseconds(found)) <= 10**17
         assert 0 <= lua.clock(found) <= 10**17
         assert -(1 << 63) <= lua.whole(found) < 1 << 63
     for reading in (lua.decode, lua.check, lua.decode_list, arguments.tags, arguments.jids):
