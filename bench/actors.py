@@ -10,12 +10,11 @@ with a short lease.
 import json
 import socket
 import threading
-import time
 from collections.abc import Sequence
 from hashlib import blake2s
 from uuid import UUID
 
-from observations import ALIAS, Attempt, Pushed, Recorder
+from observations import ALIAS, Attempt, Pushed, Recorder, WallClock
 from plans import DEAD_LETTERS, QUEUES, Action, Plan
 from raw_faktory import line
 from speakers import SPEAKERS, Accepted, Answer, Held, Leased, Refused, Speaker, Work
@@ -82,8 +81,9 @@ SPOKEN: dict[str, type[Speaker]] = {
 }
 
 
-def now() -> int:
-    return time.time_ns() // 1000
+#: The clock of every observation of this process.
+CLOCK = WallClock()
+now = CLOCK.now
 
 
 class Session:

@@ -6,6 +6,7 @@ acted between the two.
 """
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,6 +15,39 @@ import msgspec
 
 #: The id of a job without a client id.
 ALIAS = "00000000-0000-4000-8000-{:012x}"
+
+
+#: Nanoseconds between two reads of a clock, at most, for a comparison with another clock.
+CLOSE_READS = 20_000
+
+
+class WallClock:
+    """The time of day in microseconds, and how far it moved against the monotonic clock.
+
+    A machine that corrects its time sets it back by some hundred microseconds. A server that reads
+    the time between two reads of a client can then have a time outside of them, by `drift` at most.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None
+        self._most: int | None = None
+
+    def now(self) -> int:
+        before = time.monotonic_ns()
+        wall = time.time_ns()
+        after = time.monotonic_ns()
+        if after - before < CLOSE_READS:
+            offset = wall - before
+            self._least = offset if self._least is None else min(self._least, offset)
+            self._most = offset if self._most is None else max(self._most, offset)
+        return wall // 1000
+
+    @property
+    def drift(self) -> int:
+        """The largest difference between the offsets of the two clocks, in microseconds."""
+        if self._least is None or self._most is None:
+            return 0
+        return (self._most - self._least) // 1000 + 1
 
 
 class Attempt(msgspec.Struct):
@@ -60,6 +94,8 @@ class Observations(msgspec.Struct):
     began: int
     jobs: dict[int, Pushed] = {}
     ended: int = 0
+    #: Microseconds by which the time of day moved against the monotonic clock during the run.
+    drift: int = 0
     #: Completed jobs of earlier runs.
     foreign_jobs: int = 0
 
@@ -132,10 +168,10 @@ class Recorder:
         with self._lock:
             return len(self.observations.jobs), sum(map(len, self._attempts.values()))
 
-    def close(self, ended: int) -> Observations:
+    def close(self, ended: int, drift: int) -> Observations:
         """Finish the record. A worker may have leased a job before its producer got the reply."""
         observations = self.observations
-        observations.ended = ended
+        observations.ended, observations.drift = ended, drift
         observations.jobs = dict(sorted(observations.jobs.items()))
         for number, attempts in self._attempts.items():
             observations.jobs[number].attempts = attempts

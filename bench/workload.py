@@ -29,7 +29,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from actors import SECOND, Context, Operator, Producer, now, perform_script, workers
+from actors import CLOCK, SECOND, Context, Operator, Producer, now, perform_script, workers
 from machine import stop_on_sigterm
 from millrace.config import keys
 from observations import Observations
@@ -90,7 +90,7 @@ def run(
             thread.join()
     if errors:
         raise errors[0]
-    return context.recorder.close(now())
+    return context.recorder.close(now(), CLOCK.drift)
 
 
 def _watch(

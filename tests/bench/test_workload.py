@@ -15,7 +15,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 from actors import SILENT_EXPIRY, Context, Worker  # noqa: E402
-from observations import Attempt, Observations, Pushed, Recorder  # noqa: E402
+from observations import Attempt, Observations, Pushed, Recorder, WallClock  # noqa: E402
 from plans import DRAFTS, QUEUES, Plan, plans  # noqa: E402
 from workload import Load, default_ports, run  # noqa: E402
 
@@ -68,13 +68,23 @@ def test_workers_without_expiry_errors_do_not_finish_short_leases(server, protoc
     assert worker._supported("complete", plan._replace(ttr=1800.0)) == "complete"
 
 
+def test_a_corrected_clock_is_measured(monkeypatch):
+    clock = WallClock()
+    wall, monotonic = iter([10_000_000, 10_700_000]), iter([0, 1, 10**6, 10**6, 2, 3])
+    monkeypatch.setattr("time.time_ns", wall.__next__)
+    monkeypatch.setattr("time.monotonic_ns", monotonic.__next__)
+    assert [clock.now(), clock.now()] == [10_000, 10_700]
+    assert clock.drift == 301  # 300 us back, and the resolution
+    monkeypatch.undo()
+
+
 def test_a_lease_may_precede_the_reply_to_its_push():
     recorder = Recorder(1, 0)
     one, two = (Attempt("w", "faktory", "mail", 1, 2) for _ in range(2))
     assert (recorder.leased(5, one), recorder.leased(5, two)) == (1, 2)
     recorder.pushed(Pushed(5, "faktory", "jid", "mail", "k", 0, 3))
     assert recorder.counts == (1, 2)
-    observations = recorder.close(9)
+    observations = recorder.close(9, 0)
     assert observations.jobs[5].attempts == [one, two]
     assert observations.totals()["ends"] == {"faktory left": 2}
 

@@ -70,6 +70,13 @@ class WorkloadRun(NamedTuple):
         rows = [row for row in newest.values() if row["state"] != "gone"]
         return self.table("jobs") + rows
 
+    def between(self, least: int, value: int, most: int) -> bool:
+        """Whether the server's value is within these observed values. The clock of the machine may
+        have been corrected between two observations, so its measured drift is allowed.
+        """
+        drift = self.observations.drift
+        return least - drift <= value <= most + drift
+
     def attempts(self) -> Iterator[tuple[Pushed, Attempt]]:
         for job in self.observations.jobs.values():
             for attempt in job.attempts:
@@ -86,7 +93,7 @@ class WorkloadRun(NamedTuple):
                     **row,
                     "holder": row["actor"],
                     "outcome": "running",
-                    "wait_us": micros(row["leased_at"]) - micros(row["ready_at"]),
+                    "wait_us": max(0, micros(row["leased_at"]) - micros(row["ready_at"])),
                     "run_us": None,
                     "renewals": None,
                 })  # fmt: skip
@@ -176,7 +183,7 @@ def test_the_lake_has_exactly_the_acknowledged_jobs(workload):
         assert reported == (job.protocol, job.queue, job.kind)
         if row["state"] in {"done", "dead", "gone"}:
             assert row["leases"] == len(job.attempts)
-        assert job.said <= micros(row["created"]) <= job.heard
+        assert workload.between(job.said, micros(row["created"]), job.heard)
 
 
 def test_the_end_of_every_job(workload):
@@ -211,12 +218,15 @@ def test_every_time_is_within_the_observed_interval(workload):
     """A lease starts between request and reply, and ends between the worker's command and its
     reply.
     """
+    between = workload.between
     for job, attempt, row in workload.paired():
-        assert attempt.asked <= micros(row["leased_at"]) <= attempt.got
-        assert row["wait_us"] <= attempt.got - job.said
+        assert between(attempt.asked, micros(row["leased_at"]), attempt.got)
+        assert row["wait_us"] >= 0
+        assert between(0, row["wait_us"], attempt.got - job.said)
         if attempt.end in {"completed", "failed", "buried", "released"}:
-            assert attempt.said <= micros(row["ended_at"]) <= attempt.heard
-            assert attempt.said - attempt.got <= row["run_us"] <= attempt.heard - attempt.asked
+            assert between(attempt.said, micros(row["ended_at"]), attempt.heard)
+            least, most = attempt.said - attempt.got, attempt.heard - attempt.asked
+            assert between(least, row["run_us"], most)
 
 
 def test_the_first_wait_starts_at_the_push_or_the_due_time(workload):
@@ -224,7 +234,8 @@ def test_the_first_wait_starts_at_the_push_or_the_due_time(workload):
     for job, attempt, row in workload.paired():
         if attempt is job.attempts[0] and not job.after and not job.due:
             least = max(0, attempt.asked - job.heard)
-            assert least <= row["wait_us"] <= attempt.got - job.said
+            assert row["wait_us"] >= 0
+            assert workload.between(least, row["wait_us"], attempt.got - job.said)
             seen += 1
     assert seen > LOAD.seconds * LOAD.rate / 2
 
@@ -271,7 +282,8 @@ def test_the_run_time_of_a_queue(workload):
         reported[row["queue"]] += row["run_n"] * row["run_mean"]
     assert reported.keys() >= counted.keys()
     for queue in counted:
-        assert least[queue] <= reported[queue] * 1e6 + 1 <= most[queue] + 2
+        drift = workload.observations.drift * counted[queue]
+        assert least[queue] - drift <= reported[queue] * 1e6 + 1 <= most[queue] + drift + 2
     hist = workload.table("latency_day")
     runs = [row for row in hist if row["metric"] == "run"]
     assert total(runs, "queue", of="n") == Counter({(q,): n for q, n in counted.items()})
@@ -315,7 +327,7 @@ def test_workers(workload):
     for worker in busy:
         reported = [(a, row) for a, row in mine if (a.worker,) == worker and a.end in OUTCOMES]
         least = sum(a.said - a.got for a, _ in reported if a.said)
-        assert least <= busy[worker]
+        assert least - workload.observations.drift * len(reported) <= busy[worker]
 
 
 def test_failure_groups_match_the_errors_of_the_workers(workload):
@@ -375,11 +387,12 @@ def test_the_report_s_longest_and_middle_run(workload):
     done = [a for _, a in workload.attempts() if a.end == "completed"]
     least = sorted(a.said - a.got for a in done)
     most = sorted(a.heard - a.asked for a in done)
-    run = workload.report["headline"]["run"]
+    run, drift = workload.report["headline"]["run"], workload.observations.drift
     for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        context = math.ceil(part * len(done) - 1e-9) - 1
-        assert least[context] * 0.99 <= run[name] * 1e6 <= most[context] * 1.01, name
-    assert least[-1] <= run["max"] * 1e6 + 1 <= most[-1] + 2
+        rank = math.ceil(part * len(done) - 1e-9) - 1
+        lowest, highest = (least[rank] - drift) * 0.99, (most[rank] + drift) * 1.01
+        assert lowest <= run[name] * 1e6 <= highest, name
+    assert least[-1] - drift <= run["max"] * 1e6 + 1 <= most[-1] + drift + 2
 
 
 def test_the_report_s_queues(workload):
