@@ -6,12 +6,17 @@ subscriptions and abandoned jobs, as real clients do.
 import json
 import random
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from census import census
+
 from house import Client, House
-from millrace.engine import statistics
+from millrace.engine import positions, statistics
 from millrace.engine.states import READY
+from millrace.protocols.faktory import work_unit
+from millrace.protocols.masenko import tasks
 from millrace.protocols.qless import state
 from millrace.store import SqliteStore
 from millrace.store.sqlite import generations
@@ -36,6 +41,7 @@ def lower_thresholds(setting: Callable[[object, str, int], None]) -> None:
     setting(generations, "GENERATION_BYTES", 1 << 16)
     setting(generations, "GENERATION_JOBS", 500)
     setting(statistics, "KEPT_DAYS", 1)
+    setting(statistics, "HISTORY_DAYS", 1)
     setting(state, "KEPT_DAYS", 1)
 
 
@@ -76,6 +82,20 @@ class Days(House):
         self._number += 1
         self.clients.clear()  # disconnected clients
         return self.client(protocol, f"someone-{self._number}")
+
+    def sizes(self) -> Counter[str]:
+        """The sizes of all containers, without those that go up and down below a limit."""
+        hubs = [listener.hub for listener in self.listeners.values()]
+        found = census(self.engine, self.store, *hubs) | census(
+            {"names": {"faktory": work_unit._good_names, "masenko": tasks._good_names}}
+        )
+        # A generation fills up to its limit and is then folded.
+        for generation in ("Generations._new", "Generations._folding"):
+            assert found.pop(generation, 0) <= generations.GENERATION_JOBS
+        # The engine remembers the last times at which jobs entered a queue.
+        ties = found.pop("TiedPositions._ties[]", 0)
+        assert ties <= positions.MAX_TIES * found["TiedPositions._ties"]
+        return found
 
     # Actions of clients
 

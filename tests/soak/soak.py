@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from census import census, grown
+from census import grown
 from days import Days, lower_thresholds
 from mixed_load import Load
 from watch import Record, sample
@@ -81,14 +81,13 @@ def live_days(count: int, folder: Path) -> dict[str, tuple[int, int]]:
     """The containers that grew between day five and the last day."""
     lower_thresholds(setattr)  # only affects this process, which has no other store
     days = Days(1, folder)
-    hubs = [listener.hub for listener in days.listeners.values()]
     before = None
     for day in range(1, count + 1):
         for _ in range(24):
             days.hour()
         if day in {5, count}:
             days.rest()
-            after = census(days.engine, days.store, *hubs)
+            after = days.sizes()
             before = before or after
     days.close()
     return grown(before, after, 20)
