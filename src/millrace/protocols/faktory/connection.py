@@ -221,7 +221,7 @@ class FaktoryConnection(Connection):
     def connection_lost(self, now: int) -> None:
         self.closing = True
         self.drop_work()  # the generator refers to this connection
-        self.hub.readings.end(self)
+        self.hub.read_cursors.end(self)
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
             self.waiter = None
@@ -738,7 +738,7 @@ class FaktoryConnection(Connection):
         check_store = partial(self._check_not_reverted, engine.revert_count)
         try:
             body = yield from many.execute_bulk(
-                engine, request, self.hub.readings, self, check_store, now
+                engine, request, self.hub.read_cursors, self, check_store, now
             )
         except ClientError as problem:
             self.caller.wait()

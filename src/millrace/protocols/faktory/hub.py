@@ -13,7 +13,7 @@ from millrace.protocols.connection import Hub
 from millrace.protocols.logins import LoginLimiter
 from millrace.protocols.registry import FAKTORY
 
-from .bulk import Readings
+from .bulk import ReadCursors
 from .settings import FaktoryConfig
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class FaktoryHub(Hub):
         self.recover_lost_workers = recover_lost_workers
         self.workers = WorkerRegistry()
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
-        self.readings = Readings()
+        self.read_cursors = ReadCursors()
         self.logins = LoginLimiter()
         self._watch_lost_workers()
 
