@@ -9,7 +9,7 @@ import msgspec
 from . import go_scanner
 from .errors import BadJson
 
-#: Longer JSON is not read step by step.
+#: Longer JSON is not read step by step, because that is slow.
 MAX_SLOW_PARSE_BYTES: Final = 80 << 10
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -52,7 +52,7 @@ def _canonical_token(match: re.Match[bytes]) -> bytes:
     return _HTML.sub(lambda found: b"\\u%04x" % ord(found.group().decode()), text)
 
 
-def mend(line: bytes) -> bytes:
+def replace_surrogates(line: bytes) -> bytes:
     r"""Replace lone surrogates (`\ud800`), which JavaScript clients send, by U+FFFD."""
     if b"\\ud" not in line and b"\\uD" not in line:
         return line
@@ -66,10 +66,10 @@ def members(line: bytes) -> dict[str, bytes]:
     except msgspec.MsgspecError as error:
         if line.strip() == b"null":
             return {}
-        mended = mend(line)
-        if mended == line:
+        repaired = replace_surrogates(line)
+        if repaired == line:
             raise BadJson(plain(error)) from None
-        return members(mended)
+        return members(repaired)
     except RecursionError:
         return _deep_members(line)
     except UnicodeDecodeError:

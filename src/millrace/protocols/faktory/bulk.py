@@ -162,9 +162,9 @@ def parse(line: bytes) -> BulkRequest:
         line = go_json.repair_text(line)
         request = _decode(line)
     except (msgspec.MsgspecError, RecursionError) as problem:
-        mended = go_json.mend(line)
-        if mended != line:
-            return parse(mended)
+        repaired = go_json.replace_surrogates(line)
+        if repaired != line:
+            return parse(repaired)
         raise ClientError(f"invalid MILLRACE: {go_json.plain(problem)}") from None
     given = (request.open, request.stage, request.release, request.discard)
     names = [name for name in given if name is not None]

@@ -364,9 +364,9 @@ class FaktoryConnection(Connection):
         try:
             units = _decode_list(line) or []
         except msgspec.MsgspecError as problem:
-            mended = go_json.mend(line)
-            if mended != line:
-                self._push_bulk(mended, now)
+            repaired = go_json.replace_surrogates(line)
+            if repaired != line:
+                self._push_bulk(repaired, now)
                 return
             raise ClientError(f"invalid JSON: {go_json.plain(problem)}") from None
         except RecursionError:

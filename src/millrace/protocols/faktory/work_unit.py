@@ -71,7 +71,7 @@ def read(line: bytes, now: int) -> NewJob:
     try:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
-        return _read_unusual(line, now)
+        return _read_as_in_go(line, now)
     return _from_form(unit, bytes(unit.args), now)
 
 
@@ -153,7 +153,7 @@ def jid_of(line: bytes) -> str:
     return go_json.string(mine.get("jid"), "jid")
 
 
-def _read_unusual(line: bytes, now: int) -> NewJob:
+def _read_as_in_go(line: bytes, now: int) -> NewJob:
     mine, others = go_json.folded(line, _KNOWN)
     retry = go_json.integer(mine.get("retry"), "retry")
     created = mine.get("created_at", b"")

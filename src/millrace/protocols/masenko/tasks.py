@@ -27,8 +27,6 @@ MAX_RETRY: Final = 255
 MAX_BLOCKERS: Final = 255
 MAX_NAME: Final = 255
 MAX_TIME_LENGTH: Final = 64
-#: A longer line is not read step by step as Go would, because that is slow.
-MAX_UNUSUAL: Final = 80 << 10
 #: Backslashes in a longer line with lone surrogates: examining them takes some milliseconds.
 MAX_BACKSLASHES: Final = 10_000
 #: The lease duration for workers of protocols with deadlines; Masenko has none.
@@ -58,9 +56,9 @@ def read_push(line: bytes) -> NewJob:
     try:
         task = _decode_push(line)
     except _REFUSED:
-        task = _unusual_push(line)
+        task = _push_as_in_go(line)
     if not task.retry and b"-0" in line:
-        task = _unusual_push(line)  # a negative zero, or part of a date
+        task = _push_as_in_go(line)  # a negative zero, or part of a date
     if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
     if (  # the usual push
@@ -138,7 +136,7 @@ def blocker_seqs(numbers: list[int], next_seq: int, pushed: Sequence[int] = ()) 
     return [seq for seq in seqs if seq < next_seq]
 
 
-def _unusual_push(line: bytes) -> PushForm:
+def _push_as_in_go(line: bytes) -> PushForm:
     task = PushForm()
     try:
         for name, raw in _members(line):
@@ -199,7 +197,7 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
         try:
             fetch = _decode_fetch(line)
         except _REFUSED:
-            fetch = _unusual_fetch(line)
+            fetch = _fetch_as_in_go(line)
     timeout = fetch.timeout
     if isinstance(timeout, str):
         timeout = _duration(timeout)
@@ -217,7 +215,7 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     return tuple(dict.fromkeys(fetch.queues or ())), max(1, timeout // 1000)
 
 
-def _unusual_fetch(line: bytes) -> FetchForm:
+def _fetch_as_in_go(line: bytes) -> FetchForm:
     fetch = FetchForm()
     try:
         for name, raw in _members(line):
@@ -265,17 +263,17 @@ def read_id(line: bytes, next_seq: int, record: str) -> int:
         number = 0
     if 0 < number < next_seq:
         return number
-    number = _unusual_id(line, next_seq, record)
+    number = _id_as_in_go(line, next_seq, record)
     if not number:
         raise ClientError("missing id")
     return number
 
 
-def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
+def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
     complaint = "unmarshal payload: "
     what = go_scanner.kind(line.lstrip() or b" ")
     try:
-        if len(line) <= MAX_UNUSUAL:
+        if len(line) <= go_json.MAX_SLOW_PARSE_BYTES:
             go_scanner.pieces(line)
         elif what == "object":
             _members(line)
@@ -305,26 +303,26 @@ def _members(line: bytes) -> list[tuple[str, bytes]]:
     """The members as Go reads them. A long line is read by the fast decoder, which refuses more
     than 900 levels.
     """
-    if len(line) <= MAX_UNUSUAL:
+    if len(line) <= go_json.MAX_SLOW_PARSE_BYTES:
         return go_scanner.members(line)
     try:
         found = _decode_members(line)
     except _REFUSED as problem:
-        return _mended_members(line, go_json.plain(problem))
+        return _repaired_members(line, go_json.plain(problem))
     return [(go_scanner.folded(key), bytes(raw)) for key, raw in found.items()]
 
 
-def _mended_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
+def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
     """The members of a long line with lone surrogates, which the fast decoder refuses. A payload
     must not contain them, because it would change.
     """
     if line.count(b"\\") > MAX_BACKSLASHES:
         raise BadJson(problem)
-    mended = go_json.mend(line)
-    if mended == line:
+    repaired = go_json.replace_surrogates(line)
+    if repaired == line:
         raise BadJson(problem)
     try:
-        decoded = _decode_members(mended)
+        decoded = _decode_members(repaired)
     except _REFUSED as other:
         raise BadJson(go_json.plain(other)) from None
     found = [(go_scanner.folded(key), bytes(raw)) for key, raw in decoded.items()]
