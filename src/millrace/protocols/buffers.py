@@ -153,7 +153,7 @@ class LineBuffer:
         return self.size + len(self._partial) + self._large_size
 
     @property
-    def partial(self) -> bytes:
+    def partial_head(self) -> bytes:
         """The first byte of the incomplete line, which identifies a TLS client."""
         return bytes(self._partial[:1] if self._large is None else self._large.getbuffer()[:1])
 

@@ -153,7 +153,7 @@ class FaktoryConnection(Connection):
         if self._lines.pending:
             self.execute_line(self._lines.take(), now)
             return 1
-        if not self.identified and is_web_request(self._lines.partial):
+        if not self.identified and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
             self.reply_and_close(

@@ -109,7 +109,7 @@ class MasenkoConnection(Connection):
 
     def _handle_incomplete_line(self) -> None:
         """Handle the input after the last complete line: TLS, a line that is too long, its end."""
-        if not self.is_native and is_web_request(self._lines.partial):
+        if not self.is_native and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
             self.reply_error(error_reply(f"line longer than {self.hub.max_line} bytes"))
