@@ -26,7 +26,7 @@ from . import extensions, info, mutate, work_unit
 from .hub import FaktoryHub, hash_matches
 
 OK: Final = b"+OK\r\n"
-NOTHING: Final = b"$-1\r\n"
+NULL_BULK: Final = b"$-1\r\n"
 #: The wait of a FETCH without a ready job.
 FETCH_WAIT: Final = 2 * SECOND
 MAX_BACKTRACE: Final = 50
@@ -461,7 +461,7 @@ class FaktoryConnection(Connection):
             self._fetches_many = False
             self._reply_with_jobs([])
         else:
-            self.reply(NOTHING)
+            self.reply(NULL_BULK)
 
     def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session

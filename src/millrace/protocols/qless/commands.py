@@ -35,16 +35,16 @@ TOO_LARGE: Final = f"ERR the reply would exceed {MAX_REPLY_BYTES} bytes"
 ANY: Final = 1 << 30
 
 
-class Nothing:
+class NoReply:
     """The command has already sent its reply, or will send it later."""
 
     __slots__ = ()
 
 
-NOTHING: Final = Nothing()
+NO_REPLY: Final = NoReply()
 #: A command that runs in slices: it yields after each one, and returns its reply.
-Slices = Generator[None, None, "Reply | Nothing"]
-Answer = Reply | Nothing | Slices
+Slices = Generator[None, None, "Reply | NoReply"]
+Answer = Reply | NoReply | Slices
 
 
 class Command(NamedTuple):

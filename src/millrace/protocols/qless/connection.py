@@ -30,7 +30,7 @@ from .commands import (
     UNQUEUED,
     Answer,
     Command,
-    Nothing,
+    NoReply,
     Slices,
     expect,
     integer,
@@ -233,7 +233,7 @@ class QlessConnection(Connection):
             self.work_slice()
             return
         reply: Any = answer
-        if not isinstance(reply, Nothing):
+        if not isinstance(reply, NoReply):
             if not (command.rights & NEVER_WAITS or hub.leased):
                 self.caller.wait()
             self.reply(encode(reply, self.protocol))
@@ -252,7 +252,7 @@ class QlessConnection(Connection):
             yield
         if isinstance(answer, bytes) and len(answer) > LARGE_REPLY:
             yield  # its encoding copies it
-        if not isinstance(answer, Nothing):
+        if not isinstance(answer, NoReply):
             data = yield from encode_in_slices(answer, self.protocol)
             if not isinstance(answer, Committed):
                 self.caller.wait()

@@ -233,11 +233,11 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         remaining(job),
         data,
         encoding,
-        lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
+        lua.encode(part.tag_names()) if part.tags else lua.EMPTY_LIST,
         lua.encode(queries.stages(part.log)),
         queries.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
-        lua.NOTHING if alone else lua.strings(queries.dependencies(q, job)),
+        lua.EMPTY_LIST if alone else lua.strings(queries.dependencies(q, job)),
     )
 
 

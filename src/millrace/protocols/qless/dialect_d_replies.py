@@ -58,7 +58,7 @@ def as_it_is(api: Any, call: Call) -> Reply:
 def listed(api: Any, call: Call) -> Reply:
     """Return a JSON list."""
     reply = as_it_is(api, call)
-    return b"[]" if reply == lua.NOTHING else reply
+    return b"[]" if reply == lua.EMPTY_LIST else reply
 
 
 def encoded(api: Any, call: Call) -> Reply:

@@ -78,7 +78,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     else:
         tags = [each for each in tags if str(each[0]) not in names]
     q.engine.set_tags(job, tags)
-    return lua.encode([tag for tag, _ in tags]) if tags else lua.NOTHING
+    return lua.encode([tag for tag, _ in tags]) if tags else lua.EMPTY_LIST
 
 
 def track(q: Qless, now: int, args: Args) -> bytes:

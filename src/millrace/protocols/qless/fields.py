@@ -77,7 +77,7 @@ def texts(found: Iterable[tuple[str, str]]) -> Fields:
 
 
 def _tags_json(tags: list[Any]) -> bytes:
-    return lua.encode(tags) if tags else lua.NOTHING
+    return lua.encode(tags) if tags else lua.EMPTY_LIST
 
 
 def _throttles_json(q: Qless, tids: list[str]) -> bytes:
@@ -113,7 +113,7 @@ def of_job(q: Qless, job: Job) -> Fields:
         (b"history", lua.encode(queries.stages(part.log))),
     ]
     failure = queries.failure_json(job)
-    if failure != lua.NOTHING or job.state == DONE:
+    if failure != lua.EMPTY_LIST or job.state == DONE:
         found.append((b"failure", failure))
     if part.spawned_from:
         found.append((b"spawned_from_jid", encode_name(part.spawned_from)))

@@ -13,7 +13,7 @@ from .commands import (
     ANY,
     MAX_REPLY_BYTES,
     NEVER_WAITS,
-    NOTHING,
+    NO_REPLY,
     READS,
     SYNTAX,
     TOO_LARGE,
@@ -366,7 +366,7 @@ def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
         return NO_LIST
     until = now + int(timeout * SECOND) if timeout else FOREVER
     connection.wait_for_item(own, min(max(until, now + 1), FOREVER))
-    return NOTHING
+    return NO_REPLY
 
 
 # Hashes

@@ -19,7 +19,7 @@ _decode = msgspec.json.Decoder().decode
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 #: The reply of the original for an empty list.
-NOTHING: Final = b"{}"
+EMPTY_LIST: Final = b"{}"
 
 
 def tonumber(word: bytes | None) -> Number | None:
@@ -91,12 +91,12 @@ def string(text: str) -> bytes:
 
 def strings(texts: list[str]) -> bytes:
     """Return a JSON list of strings. An empty list is `{}`."""
-    return encode(texts) if texts else NOTHING
+    return encode(texts) if texts else EMPTY_LIST
 
 
 def listed(items: list[bytes]) -> bytes:
     """Return a JSON list of items that are already JSON. An empty list is `{}`."""
-    return b"[%b]" % b",".join(items) if items else NOTHING
+    return b"[%b]" % b",".join(items) if items else EMPTY_LIST
 
 
 def decode(data: bytes | None) -> Any:

@@ -13,8 +13,8 @@ from millrace.protocols.globs import matcher, pattern_of
 from .commands import (
     ANY,
     NEVER_WAITS,
+    NO_REPLY,
     NOT_IN_MULTI,
-    NOTHING,
     SUBSCRIBER,
     Answer,
     Command,
@@ -130,7 +130,7 @@ def _begin(
         mine[name] = None
         where.setdefault(name, {})[connection] = None
         connection.say(Push([word, name, connection.subscriptions]))
-    return NOTHING
+    return NO_REPLY
 
 
 def _end(
@@ -149,7 +149,7 @@ def _end(
         connection.say(Push([word, name, connection.subscriptions]))
     if not names:
         connection.say(Push([word, None, connection.subscriptions]))
-    return NOTHING
+    return NO_REPLY
 
 
 def _publish(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:

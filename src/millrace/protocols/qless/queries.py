@@ -44,14 +44,14 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         job.retries,
         encode(decode_name(data)),
         encoding,
-        lua.NOTHING if part.last_error is None and not over else failure_json(job),
+        lua.EMPTY_LIST if part.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
         encode(part.spawned_from) if part.spawned_from else b"false",
-        lua.strings(dependencies(q, job)) if state == BLOCKED else lua.NOTHING,
+        lua.strings(dependencies(q, job)) if state == BLOCKED else lua.EMPTY_LIST,
         encode(klass_of(job)),
         b"true" if job.jid in q.tracked else b"false",
-        encode(part.tag_names()) if part.tags else lua.NOTHING,
+        encode(part.tag_names()) if part.tags else lua.EMPTY_LIST,
         b'""' if state == DONE else encode(q.local(job.queue)),
         b"running" if state == LEASED else q.shown_state(job).encode(),
         history_json(part.log, queue_key),
@@ -72,7 +72,7 @@ def failure_json(job: Job) -> bytes:
         )
     known = job.failure
     if known is None or job.state != DEAD:
-        return lua.NOTHING
+        return lua.EMPTY_LIST
     # A worker of another protocol reported the failure.
     return b'{"group":%b,"message":%b,"when":%d,"worker":%b}' % (
         lua.string(known.group),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millrace.engine.timers import UNAVAILABLE_RETRY
 
-from .commands import MAX_REPLY_BYTES, TOO_LARGE, Nothing, Slices
+from .commands import MAX_REPLY_BYTES, TOO_LARGE, NoReply, Slices
 from .errors import QlessRefused
 from .redo import PIECE_SIZE, Position, RedoRecord
 from .resp import Committed, Encoded, Error, encode, encode_in_slices
@@ -137,7 +137,7 @@ class QueuedCommands:
             answer: Any = connection.perform(command, words[1:], self._now)
             if isinstance(answer, Generator):
                 answer = yield from self._finish(answer)
-            assert not isinstance(answer, Nothing), "a command in a transaction has an answer"
+            assert not isinstance(answer, NoReply), "a command in a transaction has an answer"
             encoding = encode_in_slices(answer, connection.protocol)
             part: bytes = yield from self._finish(encoding)
             if len(part) > room:
