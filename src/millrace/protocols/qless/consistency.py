@@ -89,10 +89,10 @@ def _recurring(q: Qless) -> dict[str, RecurringJob]:
 
 def _limits(q: Qless) -> dict[str, Limit]:
     """Return the limits as the store has them."""
-    notes = q.engine.settings.items()
+    settings = q.engine.settings.items()
     return {
         key[len(LIMIT_PREFIX) :]: read_limit(value)
-        for key, value in notes
+        for key, value in settings
         if key.startswith(LIMIT_PREFIX)
     }
 

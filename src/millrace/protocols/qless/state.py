@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace.engine.annotations import TRACKED, ensure_details, read_details, tracking_origin
 from millrace.engine.engine import Engine
 from millrace.engine.job import NO_PROTOCOL, Job
-from millrace.engine.limits import QUEUE_KEY_PREFIX, read_limit
+from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.engine.states import READY
@@ -26,7 +26,6 @@ from millrace.protocols.registry import QLESS
 from . import lua_values as lua
 from .job_view import state_of
 from .names import encode_name
-from .throttles import NOTE as _THROTTLE
 from .throttles import Throttles
 
 if TYPE_CHECKING:
@@ -39,7 +38,16 @@ _PAUSED: Final = "qless/paused/"
 _WORKER: Final = "qless/worker/"
 PATTERNS: Final = "qless/patterns/"
 #: Prefixes of the settings that FLUSHDB and FLUSHALL remove.
-_NOTES: Final = (_CONFIG, TRACKED, RECURRING, _QUEUE, _PAUSED, _WORKER, _THROTTLE, PATTERNS)
+_SETTING_PREFIXES: Final = (
+    _CONFIG,
+    TRACKED,
+    RECURRING,
+    _QUEUE,
+    _PAUSED,
+    _WORKER,
+    LIMIT_PREFIX,
+    PATTERNS,
+)
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -60,7 +68,7 @@ UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 #: Maximum number of workers in the list, as clients choose their names.
 MAX_WORKERS: Final = 10_000
 #: The time of a worker's last activity is written again after this number of microseconds.
-WORKER_NOTE_INTERVAL: Final = 60_000_000
+WORKER_WRITE_INTERVAL: Final = 60_000_000
 
 #: Events of tracked jobs that dialect A publishes, under the names that it uses.
 _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
@@ -85,7 +93,7 @@ def _is_of_qless(prefix: str, value: bytes) -> bool:
     """Return whether a setting was made over Qless. Older versions did not store the protocol."""
     if prefix == RECURRING:
         origin = read_recurring(value).origin
-    elif prefix == _THROTTLE:
+    elif prefix == LIMIT_PREFIX:
         origin = read_limit(value).origin
     else:
         origin = tracking_origin(value) if prefix == TRACKED else QLESS
@@ -165,7 +173,7 @@ class Qless:
     def flush(self) -> None:
         """Remove all state except the scripts."""
         for key in list(self.engine.settings):
-            if key.startswith(_NOTES):
+            if key.startswith(_SETTING_PREFIXES):
                 self.engine.set_setting(key, None)
         self.engine.load_settings()
         self.workers.clear()
@@ -174,8 +182,10 @@ class Qless:
     def forget_all(self, *, everything: bool) -> None:
         """Remove the settings, empty queues and statistics of the current or of all databases."""
         for key, value in list(self.engine.settings.items()):
-            prefix = next((each for each in _NOTES if key.startswith(each)), "")
-            name = key[len(prefix) :].removeprefix(QUEUE_KEY_PREFIX if prefix == _THROTTLE else "")
+            prefix = next((each for each in _SETTING_PREFIXES if key.startswith(each)), "")
+            name = key[len(prefix) :]
+            if prefix == LIMIT_PREFIX:
+                name = name.removeprefix(QUEUE_KEY_PREFIX)
             if (
                 prefix
                 and (everything or self.is_listed(name))
@@ -212,7 +222,7 @@ class Qless:
             return name
         if prefix == RECURRING:
             return self.engine.recurring.by_id[name].queue
-        if prefix == _THROTTLE and name.startswith(QUEUE_KEY_PREFIX):
+        if prefix == LIMIT_PREFIX and name.startswith(QUEUE_KEY_PREFIX):
             return name.removeprefix(QUEUE_KEY_PREFIX)
         return _queue_of_option(name) if prefix == _CONFIG else None
 
@@ -229,7 +239,7 @@ class Qless:
         workers.move_to_end(worker)
         key = _WORKER + worker
         kept = self.engine.settings.get(key)
-        if kept is None or abs(now - int(kept)) >= WORKER_NOTE_INTERVAL:
+        if kept is None or abs(now - int(kept)) >= WORKER_WRITE_INTERVAL:
             self.engine.set_setting(key, b"%d" % now, must_wait=False)
 
     def forget_worker(self, worker: str) -> None:

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.engine.job import Job
-from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
+from millrace.engine.limits import QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
 from millrace.protocols.registry import QLESS
@@ -24,8 +24,6 @@ from .job_view import waits_since
 if TYPE_CHECKING:
     from .state import Qless
 
-#: Prefix of the settings that contain the limits.
-NOTE: Final = LIMIT_PREFIX
 names_of: Final = keys_of
 
 
