@@ -116,8 +116,8 @@ class QlessConnection(Connection):
         #: Its subscriptions.
         self.channels: dict[bytes, None] = {}
         self.patterns: dict[bytes, None] = {}
-        #: Size of the messages sent to it since all its replies were last written.
-        self.told = 0
+        #: Size of the messages to subscriptions that are not written yet.
+        self.unsent_message_bytes = 0
         #: State since MULTI: the commands for EXEC, their size, and whether one of them was
         #: invalid.
         self._queued: list[Queued] | None = None

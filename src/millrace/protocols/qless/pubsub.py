@@ -48,16 +48,18 @@ class PubSub:
         """Send a message to all subscribers, and return their number. `changes`: it reports a
         change.
         """
-        told = 0
+        receivers = 0
         listeners = self.channels.get(channel)
         if listeners:
-            told += self._tell(listeners, [b"message", channel, payload], changes)
+            receivers += self._send(listeners, [b"message", channel, payload], changes)
         for pattern, listeners in self.patterns.items():
             if matcher(pattern)(channel):
-                told += self._tell(listeners, [b"pmessage", pattern, channel, payload], changes)
-        return told
+                receivers += self._send(
+                    listeners, [b"pmessage", pattern, channel, payload], changes
+                )
+        return receivers
 
-    def _tell(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
+    def _send(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
         written: dict[int, bytes] = {}
         for listener in listeners:
             if listener.closing:
@@ -66,8 +68,9 @@ class PubSub:
             if message is None:
                 message = encode(Push(parts), listener.protocol)
                 written[listener.protocol] = message
-            listener.told = len(message) + (listener.told if listener.replies else 0)
-            if listener.told > MAX_UNSENT_BYTES:
+            unsent = listener.unsent_message_bytes if listener.replies else 0
+            listener.unsent_message_bytes = unsent + len(message)
+            if listener.unsent_message_bytes > MAX_UNSENT_BYTES:
                 listener.closing = True  # as Redis closes a subscriber that does not read
                 self._hub.with_messages.add(listener)
                 continue
