@@ -50,9 +50,9 @@ Answer = Reply | NoReply | Slices
 class Command(NamedTuple):
     do: Callable[["QlessConnection", list[bytes], int], Answer]
     #: Minimum and maximum number of arguments, without the command name.
-    least: int = 0
-    most: int = 0
-    rights: int = 0
+    min_args: int = 0
+    max_args: int = 0
+    flags: int = 0
 
 
 # Numbers

@@ -205,7 +205,7 @@ class QlessConnection(Connection):
         command = self.commands.get(word) or self.commands.get(word.upper())
         usual = (  # the usual case, which needs no further checks
             command is not None
-            and command.least < len(request) <= command.most + 1
+            and command.min_args < len(request) <= command.max_args + 1
             and self._known
             and not self.channels
             and not self.patterns
@@ -219,7 +219,7 @@ class QlessConnection(Connection):
             else:
                 self._complain(Error(problem))
             return
-        if self._queued is not None and not command.rights & UNQUEUED:
+        if self._queued is not None and not command.flags & UNQUEUED:
             self._queue(command, request)
             return
         hub = self.hub
@@ -234,7 +234,7 @@ class QlessConnection(Connection):
             return
         reply: Any = answer
         if not isinstance(reply, NoReply):
-            if not (command.rights & NEVER_WAITS or hub.leased):
+            if not (command.flags & NEVER_WAITS or hub.leased):
                 self.caller.wait()
             self.reply(encode(reply, self.protocol))
         self.serve_lists(now)
@@ -262,17 +262,17 @@ class QlessConnection(Connection):
         """Return the reason for rejecting this command, checked in the order that Redis uses."""
         if command is None:
             return unknown_command(request)
-        rights = command.rights
-        if not command.least <= len(request) - 1 <= command.most:
+        flags = command.flags
+        if not command.min_args <= len(request) - 1 <= command.max_args:
             return wrong_count(shown(request[0]).lower())
-        if not self._known and not rights & BEFORE_AUTH:
+        if not self._known and not flags & BEFORE_AUTH:
             return NO_AUTH
-        if self.protocol == 2 and self.subscriptions and not rights & SUBSCRIBER:
+        if self.protocol == 2 and self.subscriptions and not flags & SUBSCRIBER:
             return (
                 f"ERR Can't execute '{shown(request[0]).lower()}': only (P|S)SUBSCRIBE / "
                 "(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             )
-        if self._queued is not None and rights & NOT_IN_MULTI:
+        if self._queued is not None and flags & NOT_IN_MULTI:
             return "ERR Command not allowed inside a transaction"
         return ""
 
@@ -525,7 +525,7 @@ class QlessConnection(Connection):
         if disturbed:
             return NO_LIST
         self._queued_size = size
-        if all(command.rights & READS for command, _ in queued):
+        if all(command.flags & READS for command, _ in queued):
             return self._run_queued(QueuedCommands(self, queued, None, now).run())
         record = self.hub.transactions.new_record(queued, size, now)
         return self._run_queued(self._carry_out(QueuedCommands(self, queued, record, now)))
@@ -641,7 +641,7 @@ class QlessConnection(Connection):
         b"EXEC": Command(_exec, 0, 0, UNQUEUED),
         b"DISCARD": Command(_discard, 0, 0, UNQUEUED | NEVER_WAITS),
         b"WATCH": Command(_watch, 1, ANY, UNQUEUED | NEVER_WAITS),
-        b"UNWATCH": Command(_unwatch_all, rights=NEVER_WAITS),
+        b"UNWATCH": Command(_unwatch_all, flags=NEVER_WAITS),
         **scripts.COMMANDS,
         **keys.COMMANDS,
         **pubsub.COMMANDS,
