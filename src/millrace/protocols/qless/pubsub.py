@@ -132,7 +132,7 @@ def _begin(
     for name in args:
         mine[name] = None
         where.setdefault(name, {})[connection] = None
-        connection.say(Push([word, name, connection.subscriptions]))
+        connection.reply_value(Push([word, name, connection.subscriptions]))
     return NO_REPLY
 
 
@@ -149,9 +149,9 @@ def _end(
         if name in mine:
             del mine[name]
             _remove(where, name, connection)
-        connection.say(Push([word, name, connection.subscriptions]))
+        connection.reply_value(Push([word, name, connection.subscriptions]))
     if not names:
-        connection.say(Push([word, None, connection.subscriptions]))
+        connection.reply_value(Push([word, None, connection.subscriptions]))
     return NO_REPLY
 
 
