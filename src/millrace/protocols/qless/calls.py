@@ -57,7 +57,7 @@ class QlessApi:
         self.engine = hub.engine
         self.qless = Qless(hub)
         hub.api = self
-        hub.virtual = RedisView(self.qless)
+        hub.redis_view = RedisView(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.loaded_scripts().items())
         self._learned_for = self.engine.revert_count
 

@@ -614,22 +614,22 @@ class QlessConnection(Connection):
         """Return the version of a Qless key, or a hash of its content. Scratch keys report their
         changes themselves.
         """
-        if not key.startswith(keys.OURS):
+        if not key.startswith(keys.QLESS_PREFIX):
             return 0
-        virtual = self.hub.virtual
+        view = self.hub.redis_view
         if position >= MAX_COMPARED_KEYS:
-            return virtual.version_of_all()
-        version = virtual.version(key)
+            return view.version_of_all()
+        version = view.version(key)
         if version is not None:
             return version
-        kind = virtual.kind(key)
+        kind = view.kind(key)
         if kind == "zset":
-            return hash(tuple(virtual.scores(key)))
+            return hash(tuple(view.scores(key)))
         if kind == "hash":
-            return hash(tuple(virtual.fields(key)))
+            return hash(tuple(view.fields(key)))
         if kind == "list":
-            return hash(tuple(virtual.items(key)))
-        return hash(tuple(virtual.members(key))) if kind else 0
+            return hash(tuple(view.items(key)))
+        return hash(tuple(view.members(key))) if kind else 0
 
     #: All commands, in upper case.
     commands: Final[Mapping[bytes, Command]] = {

@@ -31,7 +31,7 @@ class QlessHub(Hub):
     code: ClassVar[int] = QLESS
     #: The commands of Qless, and its keys as in Redis.
     api: "QlessApi"
-    virtual: "RedisView"
+    redis_view: "RedisView"
 
     def __init__(
         self,
