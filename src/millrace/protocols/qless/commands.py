@@ -22,9 +22,9 @@ BEFORE_AUTH: Final = 1
 SUBSCRIBER: Final = 2
 UNQUEUED: Final = 4
 NOT_IN_MULTI: Final = 8
-#: Its reply depends on no durable state.
+#: The reply depends on no durable state.
 NEVER_WAITS: Final = 16
-#: It changes nothing.
+#: The command changes nothing.
 READS: Final = 32
 
 #: Maximum size of the reply to a command that can request the same item repeatedly.
@@ -42,7 +42,7 @@ class NoReply:
 
 
 NO_REPLY: Final = NoReply()
-#: A command that runs in slices: it yields after each one, and returns its reply.
+#: A command that runs in slices: it yields after each slice, and returns its reply.
 Slices = Generator[None, None, "Reply | NoReply"]
 Answer = Reply | NoReply | Slices
 

@@ -74,8 +74,8 @@ MAX_WATCHED_NAME: Final = 1000
 ARGUMENT_OVERHEAD: Final = 64
 MAX_CLIENT_NAME: Final = 1000
 DATABASES: Final = 16
-#: First words of lines of an HTTP request, which a foreign web page can make a browser send. The
-#: server closes the connection without a reply.
+#: First words of lines in an HTTP request, which any web page can make a browser send. The server
+#: closes the connection without a reply.
 _HTTP_WORDS: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
@@ -125,14 +125,14 @@ class QlessConnection(Connection):
         self._has_invalid_command = False
         #: Whether EXEC is running. A command must not block then.
         self.transacting = False
-        #: State since WATCH: the watched keys, with the content of keys of Qless, and whether a key
-        #: has changed.
+        #: State since WATCH: the watched keys, with the content of each key of Qless, and whether a
+        #: key has changed.
         self._watched: dict[tuple[int, bytes], Hashable] = {}
         self.watch_triggered = False
         #: The lists that BRPOP waits for.
         self._awaited_keys: list[bytes] = []
-        hub.received += 1
-        self.number = hub.received
+        hub.connection_count += 1
+        self.number = hub.connection_count
         if hub.full:
             self._reply_error(Error("ERR max number of clients reached"))
             self.closing = True
@@ -163,11 +163,11 @@ class QlessConnection(Connection):
     def has_input(self) -> bool:
         return bool(self._requests)
 
-    def run(self, now: int, most: int) -> bool:
+    def run(self, now: int, max_cost: int) -> bool:
         if self.hub.transactions.exclusive is not None and self.waiter is None:
             waits = self.work is not None or (self.has_input() and not self._incomplete)
             return waits and not self.closing
-        return super().run(now, most)
+        return super().run(now, max_cost)
 
     def step(self, now: int) -> int:
         try:
@@ -307,8 +307,8 @@ class QlessConnection(Connection):
         return not self._authenticated
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its side. Pending requests are answered, and a blocked command
-        ends.
+        """The client has closed its sending side. Pending requests are answered, and a blocked
+        command ends.
         """
         self._input_ended = True
         if self.waiter is not None:

@@ -34,7 +34,7 @@ TIME_DIVISOR: Final = 10_000_000_000 * SECOND
 
 
 def _waiting_score(job: Job) -> float:
-    """Return a score by priority, then by time. A job that lost its lock by `timeout` is first."""
+    """Return a score by priority, then by time. A job that `timeout` unlocked is first."""
     return inf if job.rank >= FRONT_RANK else job.rank - job.position / TIME_DIVISOR
 
 

@@ -73,7 +73,7 @@ def _persistence(hub: "QlessHub", _now: int) -> str:
 
 def _stats(hub: "QlessHub", _now: int) -> str:
     return (
-        f"total_connections_received:{hub.received}\r\n"
+        f"total_connections_received:{hub.connection_count}\r\n"
         f"total_commands_processed:{hub.commands}\r\n"
         f"pubsub_channels:{len(hub.pubsub.channels)}\r\n"
         f"pubsub_patterns:{len(hub.pubsub.patterns)}\r\n"

@@ -37,7 +37,7 @@ def shown_expiry(job: Job) -> bytes:
 
 
 def waits_since(job: Job) -> int:
-    """Return the start of the wait that ends now: the put, even if the job was not due then."""
+    """Return the start of the wait before a lease: the put, even if the job was not due then."""
     return read_details(job).waiting_since or job.ready_at
 
 

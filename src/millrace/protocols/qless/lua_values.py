@@ -109,7 +109,7 @@ def decode(data: bytes | None) -> Any:
         value = _decode(data)
         return _decode(_BIG.sub(_as_float, data)) if _BIG_PERHAPS.search(data) else value
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ScriptError(_complaint(data, error)) from None
+        raise ScriptError(_error_message(data, error)) from None
 
 
 #: Maximum nesting depth. Deeper data might be readable but not writable, because a reply adds a few
@@ -154,7 +154,7 @@ def check(data: bytes | None) -> bytes:
     try:
         _check(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ScriptError(_complaint(data, error)) from None
+        raise ScriptError(_error_message(data, error)) from None
     return data
 
 
@@ -201,7 +201,7 @@ _WORDS: Final = (
 _VALUE: Final = {"T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL", "T_OBJ_BEGIN", "T_ARR_BEGIN"}
 
 
-def _complaint(data: bytes, error: Exception) -> str:
+def _error_message(data: bytes, error: Exception) -> str:
     inside: list[str] = []
     wanted, allowed, at = "value", _VALUE, 0
     while len(data) <= MAX_EXPLAINED_BYTES:

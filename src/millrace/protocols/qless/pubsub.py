@@ -1,7 +1,7 @@
 """Subscriptions, and the messages to subscribers.
 
-A message is added to the output of its subscribers at once, before the client that caused it gets
-its reply. A message about a change is held back until the change is durable, like the reply to the
+A message is added to the output of its subscribers immediately, before the client that caused it
+gets its reply. A message about a change is held until the change is durable, like the reply to the
 change itself. If the change is refused, the message is dropped.
 """
 

@@ -60,18 +60,21 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 #: `<queue>-max-concurrency` is the maximum number of running jobs of a queue.
 MAX_CONCURRENCY: Final = "-max-concurrency"
-#: Endings of the options of one queue, and the start of the one that the spec names differently.
+#: Suffixes of the options of one queue, and the prefix of the option that the spec names
+#: differently.
 _QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
 _HEARTBEAT_OF: Final = "heartbeat-"
 #: Options with a default that lists omit.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
-#: Maximum number of workers in the list, as clients choose their names.
+#: Maximum number of workers in the list, because clients choose their names.
 MAX_WORKERS: Final = 10_000
-#: The time of a worker's last activity is written again after this number of microseconds.
+#: Minimum number of microseconds between two writes of a worker's last activity.
 WORKER_WRITE_INTERVAL: Final = 60_000_000
 
-#: Events of tracked jobs that dialect A publishes, under the names that it uses.
-_BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
+#: Events of tracked jobs that dialect A publishes on channels without a prefix.
+_UNPREFIXED_EVENTS: Final = frozenset(
+    {"put", "popped", "completed", "failed", "stalled", "canceled"}
+) | {
     "track",
     "untrack",
 }
@@ -204,8 +207,8 @@ class Qless:
         self._build()
 
     def _may_forget(self, prefix: str, name: str) -> bool:
-        """Return whether the rule of the port allows to remove a setting: that of an allowed queue,
-        or a worker, as only clients of this port have them.
+        """Return whether the rule of the port allows the removal of a setting: the setting of an
+        allowed queue, or a worker, because only clients of this port are listed as workers.
         """
         rule = self.hub.rule
         if rule is None or prefix == _WORKER:
@@ -368,7 +371,7 @@ class Qless:
     # Locks and due times
 
     def promote_found(self, job: Job, now: int) -> None:
-        """Make a job ready that clients see as waiting, before a client changes it."""
+        """Make a job that clients see as waiting ready, before a client changes it."""
         if job.due_at <= now and self.engine.deadlines.is_found_due(job):
             self.engine.due_timers.promote(job, now)
 
@@ -379,7 +382,7 @@ class Qless:
     # Settings
 
     def check_option(self, option: str) -> None:
-        """Raise an error if the option is that of a queue that the rule of the port excludes."""
+        """Raise an error if the option belongs to a queue that the rule of the port excludes."""
         queue, rule = _queue_of_option(option), self.hub.rule
         if queue is not None and rule is not None:
             rule.check(queue)
@@ -410,8 +413,8 @@ class Qless:
         #: Maximum number of entries in the history of a job.
         self.max_history = int(self.setting("max-job-history"))
         #: Retention time and maximum number of completed jobs, for all databases.
-        self.keep_for = lua.to_microseconds(self.setting("jobs-history"))
-        self.keep_most = self.setting("jobs-history-count")
+        self.completed_retention = lua.to_microseconds(self.setting("jobs-history"))
+        self.max_completed = self.setting("jobs-history-count")
         self._usual_heartbeat = lua.to_microseconds(self.setting("heartbeat"))
         self.engine.statistics.keep_days = max(KEPT_DAYS, int(self.setting("stats-history")))
 
@@ -493,7 +496,7 @@ class Qless:
             return
         pubsub, name = self.hub.pubsub, encode_name(channel)
         pubsub.publish(b"ql:" + name, message, changes=True)
-        if channel in _BARE and (self.early or name in pubsub.channels):
+        if channel in _UNPREFIXED_EVENTS and (self.early or name in pubsub.channels):
             pubsub.publish(name, message, changes=True)
 
     def publish_log(self, fields: dict[str, Any], worker: str = "") -> None:

@@ -177,13 +177,13 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
     `due` uses the clock of the other times of the job.
     """
-    part, theirs = ensure_details(job), q.engine.time_of(job, now)
-    part.add_entry("put", theirs, q.max_history, {"q": queue})
+    part, job_time = ensure_details(job), q.engine.time_of(job, now)
+    part.add_entry("put", job_time, q.max_history, {"q": queue})
     q.publish_log({"jid": job.jid, "event": "put", "queue": queue})
     if job.state == LEASED:
         q.publish_lock_lost(job)
-    q.register_queue(queue, theirs)
-    part.waiting_since = theirs
+    q.register_queue(queue, job_time)
+    part.waiting_since = job_time
     part.lapsed_at, part.parked = None, None
     leave_front(job)
     clear_holder(job)
@@ -210,9 +210,9 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     if q.is_paused(queue):
         return []
     q.worker_seen(worker, now)
-    most = q.setting(f"{local}-max-concurrency") if q.config else 0
-    if most > 0:
-        count = min(count, max(0, most - q.engine.deadlines.running(queue, now)))
+    maximum = q.setting(f"{local}-max-concurrency") if q.config else 0
+    if maximum > 0:
+        count = min(count, max(0, maximum - q.engine.deadlines.running(queue, now)))
     if count <= 0:
         return []
     until = now + q.heartbeat(queue)
@@ -245,8 +245,8 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
 
 
 def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
-    """Return the jobs that their workers have lost, after the notification and the grace period.
-    Add the usage of their throttles before the loss to `usage`.
+    """Return the jobs whose locks have expired, after the notification and the grace period. Add
+    the usage of their throttles before the expiry to `usage`.
     """
     lost: list[Job] = []
     for job in q.engine.deadlines.expired(queue, now, count):
@@ -316,8 +316,8 @@ def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
 def heartbeat(q: Qless, now: int, args: Args) -> int:
     """jid, worker, data"""
     jid = text(args, 0, "Job(): no jid provided")
-    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # sic, as in the original
-    data = _given_back(q, now, jid, worker, args[2]) if len(args) > 2 else None
+    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # spelled as in the original
+    data = _checked_data(q, now, jid, worker, args[2]) if len(args) > 2 else None
     job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
@@ -345,10 +345,10 @@ def timeout(q: Qless, now: int, args: Args) -> None:
         revoke(q, now, q.engine.jobs[job], now)
 
 
-def revoke(q: Qless, now: int, job: Job, theirs: int) -> None:
-    """Remove the lock of a job; the next pop returns it. `theirs` is the time in its history."""
+def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
+    """Remove the lock of a job; the next pop returns it. `job_time` is the time in its history."""
     part = ensure_details(job)
-    part.add_entry("timed-out", theirs, q.max_history)
+    part.add_entry("timed-out", job_time, q.max_history)
     q.publish_lock_lost(job)
     put_in_front(job)
     q.engine.release(job, now, counted=True)
@@ -362,7 +362,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
-    data = _given_back(q, now, jid, worker, raw(args, 3))
+    data = _checked_data(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
     job = _held(q, now, jid, worker, queue)
     if chosen is not None:
@@ -380,7 +380,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     return _advance(q, now, job, part, following, due, depends)
 
 
-def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
+def _checked_data(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
     """Check that the data that a worker sends for its job is JSON according to cjson. The worker
     may always return the data that it received: data of other protocols may be invalid for cjson.
     """
@@ -448,9 +448,9 @@ def _finish(q: Qless, now: int, job: Job, part: JobDetails, result: bytes | None
 def _retire(q: Qless, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
     kept = unlimited_engine(q.engine).done_kept
-    oldest = now - q.keep_for
+    oldest = now - q.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
-        if ensure_details(job).done_at > oldest and len(kept) <= q.keep_most:
+        if ensure_details(job).done_at > oldest and len(kept) <= q.max_completed:
             return
         drop(q, job, now)
 
@@ -504,7 +504,7 @@ def _to_fail(q: Qless, now: int, args: Args) -> tuple[Job, str]:
     text(args, 2, 'Fail(): Arg "group" missing')
     text(args, 3, 'Fail(): Arg "message" missing')
     if len(args) > 4:
-        _given_back(q, now, jid, worker, args[4])
+        _checked_data(q, now, jid, worker, args[4])
     job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")  # without a space, as in the original
@@ -573,20 +573,20 @@ def retry(q: Qless, now: int, args: Args) -> int:
     part = ensure_details(job)
     if part.lapsed_at is not None:
         end_grace(job)
-    told = len(args) > 5
+    has_error = len(args) > 5
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
     message = (
-        text(args, 5, "") if told else f'Job exhausted retries in queue "{q.local(job.queue)}"'
+        text(args, 5, "") if has_error else f'Job exhausted retries in queue "{q.local(job.queue)}"'
     )
     again_at = now + lua.to_microseconds(delay) if delay > 0 else now
     # Without a delay, the rules of the job's own protocol decide the time of the retry.
     later = again_at if job.origin == QLESS or delay > 0 else None
     q.engine.fail(job, now, QLESS, group, message, [], again_at=later)
-    if told:
+    if has_error:
         part.last_error = LastError(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
         part.add_entry("failed", now, q.max_history, {"group": group})
-        if not told:
+        if not has_error:
             part.last_error = LastError(group, message, now / 1_000_000, "")
         q.publish_tracked("failed", job.jid)
     return -1 if job.state in {DEAD, GONE} else remaining(job)
@@ -596,7 +596,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
-    """jids; must include all jobs that depend on them"""
+    """jids; they must include all jobs that depend on them"""
     q.engine.caller.wait()  # a missing or completed job may have changed just now
     wanted = texts(args)
     chosen = set(wanted)
@@ -656,11 +656,11 @@ def _cancel_id(q: Qless, jid: str, now: int) -> None:
 
 
 def _cancel(q: Qless, job: Job, now: int) -> None:
-    tell_cancelled(q, job)
+    publish_cancelled(q, job)
     drop(q, job, now)
 
 
-def tell_cancelled(q: Qless, job: Job) -> None:
+def publish_cancelled(q: Qless, job: Job) -> None:
     """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
     if q.has_subscribers:
