@@ -196,18 +196,18 @@ class Connection:
         """Buffer input without executing it."""
         raise NotImplementedError
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
+    def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         """Buffer input and execute commands."""
         self.feed(data)
-        return self.run(now, most)
+        return self.run(now, max_cost)
 
-    def run(self, now: int, most: int) -> bool:
-        """Execute commands up to the total cost `most`. Return whether more commands are ready."""
+    def run(self, now: int, max_cost: int) -> bool:
+        """Execute commands up to this total cost. Return whether more commands are ready."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
         try:
             while self.waiter is None and not self.closing:
-                if most <= 0 and (self.work is not None or self.has_input()):
+                if max_cost <= 0 and (self.work is not None or self.has_input()):
                     return True
                 if self.work is None:
                     caller.must_wait = False
@@ -216,10 +216,10 @@ class Connection:
                     cost = self.work_slice()
                 if not cost:
                     return False
-                most -= cost
+                max_cost -= cost
                 replies = self.replies
                 if replies and len(replies[-1].data) > LARGE_REPLY:
-                    most = 0
+                    max_cost = 0
             return False
         finally:
             engine.caller = engine.server_caller

@@ -68,7 +68,7 @@ class ClosedConnection(Connection):
     def feed(self, data: bytes) -> None:
         pass
 
-    def run(self, now: int, most: int) -> bool:
+    def run(self, now: int, max_cost: int) -> bool:
         return False
 
     def unavailable_reply(self, reason: str) -> bytes:

@@ -130,7 +130,7 @@ class FaktoryConnection(Connection):
         self._idle = False
         self._lines.feed(data)
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
+    def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         # The usual case: one complete command, and the connection is idle.
         end = data.find(b"\n") if self._idle else -1
         if 0 <= end <= self._lines.limit and end == len(data) - 1:
@@ -138,9 +138,9 @@ class FaktoryConnection(Connection):
             if self.waiter is None and self.work is None and not self.closing:
                 return False
             self._idle = False
-            return self.work is not None and self.run(now, most)
+            return self.work is not None and self.run(now, max_cost)
         self._lines.feed(data)
-        more = self.run(now, most)
+        more = self.run(now, max_cost)
         self._idle = (
             self._lines.empty and self.waiter is None and self.work is None and not self.closing
         )

@@ -82,14 +82,14 @@ class MasenkoConnection(Connection):
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
+    def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         lines = self._lines
         if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
             self._heard_at = now
             self.dispatch(data[:-1], now)  # the usual case: one complete line
             return self.work is not None
         lines.feed(data)
-        return self.run(now, most)
+        return self.run(now, max_cost)
 
     @property
     def _busy(self) -> bool:
