@@ -213,7 +213,7 @@ def test_at_the_end_of_the_ttp_the_job_is_ready_at_its_old_position(go):
     assert (job.state, job.attempt, job.failures) == (READY, 1, 1)
     assert ready_jids(go.engine) == ["a", "b", "c"]
     assert go.events()[-1].group == "LeaseExpired"
-    assert go.events()[-1].message == "the time to process is over"
+    assert go.events()[-1].message == "the time to process has expired"
 
 
 def test_the_job_always_returns(go):

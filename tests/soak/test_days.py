@@ -28,7 +28,7 @@ def days(tmp_path, monkeypatch):
 def sample(days: Days):
     hubs = [listener.hub for listener in days.listeners.values()]
     found = census(days.engine, days.store, *hubs) | census(
-        {"names": {"faktory": work_unit._good_names, "masenko": tasks._good_names}}
+        {"names": {"faktory": work_unit._valid_names, "masenko": tasks._valid_names}}
     )
     # The store's generations fill up to a limit and are then folded: their sizes go up and down.
     for generation in ("Generations._new", "Generations._folding"):

@@ -39,7 +39,7 @@ class RetryPolicy:
     #: the bound of the dead set does not apply.
     dead_for: ClassVar[int] = 15_552_000_000_000  # 180 days
     #: Group and message of the error of an expired lease.
-    expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run is over")
+    expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
     #: Whether an expired lease counts as a failure of the job.
     expiry_fails: ClassVar[bool] = True
     #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.

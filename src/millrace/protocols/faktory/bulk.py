@@ -210,9 +210,9 @@ def _check_read(read: Read) -> None:
     _within("part", read.part, 0, read.parts - 1)
 
 
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ClientError(f"invalid MILLRACE: {name} must be from {least} to {most}")
+def _within(name: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise ClientError(f"invalid MILLRACE: {name} must be from {minimum} to {maximum}")
 
 
 def execute_bulk(
@@ -287,8 +287,8 @@ def _stage(
 
 def _priority(line: bytes, default: float) -> float:
     """The rank of a staged job: its member `priority`, which the protocol does not define."""
-    mine, _ = go_json.folded(line, frozenset({"priority"}))
-    raw = mine.get("priority")
+    fields, _ = go_json.folded(line, frozenset({"priority"}))
+    raw = fields.get("priority")
     if raw is None:
         return default
     try:
