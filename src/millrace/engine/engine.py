@@ -390,7 +390,7 @@ class Engine:
         result: bytes | None = None,
         unleased: bool = False,
         final: bool = False,
-        again_at: int | None = None,
+        retry_at: int | None = None,
         uses_try: bool = True,
         removes_queue: bool = False,
     ) -> None:
@@ -406,7 +406,7 @@ class Engine:
             result,
             unleased,
             final,
-            again_at,
+            retry_at,
             uses_try,
             removes_queue,
         )

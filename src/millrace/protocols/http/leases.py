@@ -80,7 +80,7 @@ def _fail(engine: Engine, job: Job, request: EndLease, now: int) -> None:
         request.group[:MAX_ERROR_GROUP] or "Failed",
         request.message[:MAX_ERROR_MESSAGE],
         [line[:MAX_BACKTRACE_LINE] for line in request.backtrace[:MAX_BACKTRACE_LINES]],
-        again_at=request.retry_at or None,
+        retry_at=request.retry_at or None,
     )
 
 

@@ -578,10 +578,10 @@ def retry(q: Qless, now: int, args: Args) -> int:
     message = (
         text(args, 5, "") if has_error else f'Job exhausted retries in queue "{q.local(job.queue)}"'
     )
-    again_at = now + lua.to_microseconds(delay) if delay > 0 else now
+    retry_at = now + lua.to_microseconds(delay) if delay > 0 else now
     # Without a delay, the rules of the job's own protocol decide the time of the retry.
-    later = again_at if job.origin == QLESS or delay > 0 else None
-    q.engine.fail(job, now, QLESS, group, message, [], again_at=later)
+    later = retry_at if job.origin == QLESS or delay > 0 else None
+    q.engine.fail(job, now, QLESS, group, message, [], retry_at=later)
     if has_error:
         part.last_error = LastError(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
