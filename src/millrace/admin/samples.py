@@ -57,8 +57,8 @@ class Samples:
         ):  # false at the end of the window, or if the clock was set
             return
         if self._turns_at:
-            self.measured.turn()
-            self._engine.recent_durations.turn()
+            self.measured.next_window()
+            self._engine.recent_durations.next_window()
         self._turns_at = now + LATENCY_WINDOW
         note_days(self._engine, now)
 

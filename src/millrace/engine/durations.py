@@ -84,7 +84,7 @@ class Durations:
         self.sum += microseconds
         self.recent[where] += 1
 
-    def turn(self) -> None:
+    def next_window(self) -> None:
         """Start the next window."""
         self.recent, self.before = Counts(int), self.recent
 
@@ -101,9 +101,9 @@ class ServerDurations:
         self.commits = Durations()
         self.lag = Durations()
 
-    def turn(self) -> None:
-        self.commits.turn()
-        self.lag.turn()
+    def next_window(self) -> None:
+        self.commits.next_window()
+        self.lag.next_window()
 
 
 class RecentDurations:
@@ -143,7 +143,7 @@ class RecentDurations:
             found = self._recent[queue] = (Counts(int), Counts(int))
         return found
 
-    def turn(self) -> None:
+    def next_window(self) -> None:
         """Start the next window; idle queues are forgotten."""
         self._recent, self._before = {}, self._recent
 
