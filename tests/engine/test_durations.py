@@ -11,7 +11,7 @@ from millrace.engine.durations import (
     Durations,
     RecentDurations,
     ServerDurations,
-    below,
+    count_below,
     duration_slot,
     percentiles,
     slot_limit,
@@ -56,7 +56,7 @@ def test_below_counts_durations_under_a_power_of_two(spans, power):
     durations = Durations()
     for span in spans:
         durations.add(span)
-    assert below(durations.counts, power) == sum(span < 1 << power for span in spans)
+    assert count_below(durations.counts, power) == sum(span < 1 << power for span in spans)
     assert sum(durations.counts) == len(spans)
     assert durations.sum == sum(spans)
 

@@ -62,7 +62,7 @@ def test_only_masenko_leases_are_bound_and_only_masenko_jobs_fail_with_their_blo
     rules = protocol_rules()
     assert rules.bound == {MASENKO}
     policies = rules.policies
-    assert [origin for origin in policies if policies[origin].dies_with_blocker] == [MASENKO]
+    assert [origin for origin in policies if policies[origin].fails_with_blocker] == [MASENKO]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 24])

@@ -60,7 +60,7 @@ def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
     return 0
 
 
-def below(counts: Sequence[int], power: int) -> int:
+def count_below(counts: Sequence[int], power: int) -> int:
     """The number of counted durations below 2**power microseconds."""
     return sum(counts[: 4 * (power - 1)])
 

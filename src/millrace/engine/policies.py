@@ -43,7 +43,7 @@ class RetryPolicy:
     #: Whether an expired lease counts as a failure of the job.
     expiry_fails: ClassVar[bool] = True
     #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.
-    dies_with_blocker: ClassVar[bool] = False
+    fails_with_blocker: ClassVar[bool] = False
     #: Whether a queue is removed after the final failure of its last job.
     removes_empty_queue: ClassVar[bool] = False
     #: Whether a failed job returns to its old place; otherwise it is behind the ready jobs.

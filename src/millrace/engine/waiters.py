@@ -18,7 +18,7 @@ class Waiter:
         "actor",
         "holder",
         "key",
-        "lease_for",
+        "lease_duration",
         "must_wait",
         "new_queues",
         "owner",
@@ -39,7 +39,7 @@ class Waiter:
         #: The number of its queues that did not exist before.
         self.new_queues = 0
         #: The duration of the lease; 0 for that of the job.
-        self.lease_for = 0
+        self.lease_duration = 0
         #: The reply with the delivered job must wait for the commit.
         self.must_wait = False
         #: The waiter also receives the removal of the job. Other clients wait until their timeouts.

@@ -52,7 +52,7 @@ def requested_queues(request: LeaseJobs) -> tuple[str, ...]:
 
 def make_waiter(queues: tuple[str, ...], request: LeaseJobs, owner: Any) -> Waiter:
     waiter = Waiter(queues, request.worker, HTTP, owner)
-    waiter.lease_for = request.lease_for
+    waiter.lease_duration = request.lease_for
     return waiter
 
 

@@ -20,7 +20,7 @@ class MasenkoPolicy(RetryPolicy):
     Due tasks precede tasks without a delay, the earliest first.
     """
 
-    dies_with_blocker = True
+    fails_with_blocker = True
     removes_empty_queue = True
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
