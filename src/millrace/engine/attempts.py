@@ -15,8 +15,8 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: A job keeps the backtraces of at most this many earlier failures, with at most this many
-#: characters, because the store writes them again with each change of the job.
+#: The maximum number of earlier failures whose backtraces a job keeps, and the maximum number of
+#: characters of these backtraces: the store writes them again with each change of the job.
 MAX_EARLIER_FAILURES: Final = 10
 EARLIER_FAILURES_LIMIT: Final = 8_000
 MAX_EARLIER_MESSAGE: Final = 300
@@ -247,7 +247,7 @@ class Attempts:
         """Fail a blocked job together with a job that it waits for."""
         engine = self._engine
         engine.dependencies.remove(job)
-        message = "a job that it waited for has failed for good"
+        message = "a job that it waited for has failed permanently"
         job.failure = Failure(now, now, "BlockerFailed", message, [])
         if job.seq in self._waiters.by_job:
             self._waiters.job_ended(JobOutcome(job, "doomed", False, message.encode()))

@@ -120,7 +120,7 @@ class Cascades:
             self._unblock_some(blocker, now)
 
     def _set_pending(self, blocker: int, kind: bytes | None, now: int) -> None:
-        """Record what is left to do for the dependents of a blocker."""
+        """Record the unfinished work for the dependents of a blocker."""
         if self.pending.get(blocker) == kind:
             return
         if kind is None:

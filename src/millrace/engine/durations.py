@@ -46,11 +46,11 @@ def percentiles(*some: Mapping[int, int]) -> Percentiles:
     if not total:
         return (0, 0, 0, 0)
     slots = sorted(together.items())
-    p50, p95, p99 = (_share(slots, total * part) for part in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (_percentile(slots, total * part) for part in (0.5, 0.95, 0.99))
     return total, p50, p95, p99
 
 
-def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
+def _percentile(slots: Iterable[tuple[int, int]], wanted: float) -> int:
     """The middle of the slot in which the running count reaches `wanted`."""
     seen = 0
     for where, count in slots:

@@ -31,8 +31,9 @@ class RetryDecision:
 class RetryPolicy:
     """Decides the next state of a job of this protocol after a failed or expired attempt.
 
-    The engine carries out the decision. It provides the randomness, so a seed repeats a run. The
-    attributes are class variables: so compiled code also finds the values of a Python subclass.
+    The engine carries out the decision. It provides the randomness, so that a run with the
+    same seed is repeatable. The attributes are class variables, because compiled code then finds
+    the values of a Python subclass.
     """
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
