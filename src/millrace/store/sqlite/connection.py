@@ -140,7 +140,10 @@ def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
     if not log.exists():
         blamed = f"Its log {log} is missing, or it is an older copy. "
     else:
-        blamed = wal.blame(path) or f"Its log {log} is cut short, or either file is an older copy. "
+        blamed = (
+            wal.describe_damage(path)
+            or f"Its log {log} is cut short, or either file is an older copy. "
+        )
     raise StoreDamaged(
         f"{path} ends with turn {turn}, but turn {marked} was committed. {blamed}"
         f"Changes acknowledged after turn {turn} are missing. {ADVICE} To continue without them, "

@@ -35,7 +35,7 @@ ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
 
 def damaged(path: Path, what: str) -> StoreDamaged:
     """An error that names the database, a damaged log, and the remedy."""
-    return StoreDamaged(f"{path}: {what}. {wal.blame(path)}{ADVICE}")
+    return StoreDamaged(f"{path}: {what}. {wal.describe_damage(path)}{ADVICE}")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def log_of(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
 
 
-def blame(database: Path) -> str:
+def describe_damage(database: Path) -> str:
     """Return a sentence about a damaged or unreadable log; empty if no damage is found."""
     path = log_of(database)
     try:
