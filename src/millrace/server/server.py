@@ -88,9 +88,9 @@ class Server:
             clock,
             gate=self.gate,
             measured=self.measured,
-            resumed=lambda: self.after_commands(clock()),
+            on_resume=lambda: self.after_commands(clock()),
             ended=ended,
-            settled=self._turn_finished,
+            on_turn_end=self._turn_finished,
             commits=commits,
         )
         self._payloads: PayloadThread | None = None

@@ -59,9 +59,9 @@ class Turns:
         store: Store | None,
         clock: Callable[[], int],
         *,
-        resumed: Callable[[], None],
+        on_resume: Callable[[], None],
         ended: Callable[[str], None],
-        settled: Callable[[], None],
+        on_turn_end: Callable[[], None],
         measured: ServerDurations | None = None,
         gate: PushGate | None = None,
         commits: type[CommitThread] = CommitThread,
@@ -70,9 +70,9 @@ class Turns:
         self._store = store
         self.durable = store is not None
         self._clock = clock
-        self._resumed = resumed
+        self._resumed = on_resume
         self._failed = ended
-        self._turn_finished = settled
+        self._turn_finished = on_turn_end
         self._gate = gate or PushGate(engine)
         self._durations = (measured or ServerDurations()).commits
         #: Start of the running commit.
