@@ -214,7 +214,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
     job does not include its dependencies.
     """
-    part = read_details(job)
+    details = read_details(job)
     data, encoding = shown_data(q.engine, job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
@@ -233,8 +233,8 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         remaining(job),
         data,
         encoding,
-        lua.encode(part.tag_names()) if part.tags else lua.EMPTY_LIST,
-        lua.encode(queries.stages(part.log)),
+        lua.encode(details.tag_names()) if details.tags else lua.EMPTY_LIST,
+        lua.encode(queries.stages(details.log)),
         queries.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.EMPTY_LIST if alone else lua.strings(queries.dependencies(q, job)),

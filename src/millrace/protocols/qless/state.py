@@ -293,8 +293,8 @@ class Qless:
         return job
 
     def _reclaim_lock(self, job: Job, worker: str, now: int) -> None:
-        part = read_details(job)
-        if part.front or part.parked is not None:
+        details = read_details(job)
+        if details.front or details.parked is not None:
             return  # it lost its lock before the crash, or waits for a throttle
         if self.engine.reclaim(job, worker, QLESS, now):
             ensure_details(job).add_entry("popped", now, self.max_history, {"worker": worker})
