@@ -194,7 +194,7 @@ def test_a_job_that_waits_for_a_job_of_another_chunk_is_no_problem(
     assert findings.jobs == {"ready": 40, "leased": 1, "blocked": 2}
 
 
-def test_a_job_that_waits_for_a_missing_job_is_told(scene, folder, open_store, monkeypatch):
+def test_a_job_that_waits_for_a_missing_job_is_reported(scene, folder, open_store, monkeypatch):
     monkeypatch.setattr(chunked_jobs, "CHUNK_JOBS", 2)
     job = scene.engine.find("job-3")
     job.state = BLOCKED
