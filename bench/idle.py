@@ -27,7 +27,7 @@ from servers import NotInstalledError, Running, Server, StartError, choose, runn
 
 MIB = 1024 * 1024
 FETCH = b"FETCH idle\r\n"
-NOTHING = b"$-1\r\n"
+NULL_BULK = b"$-1\r\n"
 HOLD = 2.0  # time that the server holds a FETCH on an empty queue
 QUIET = (0.6, 1.8)  # the part of HOLD between the last FETCH and the first reply
 PER_WORKER = 100  # connections that share a wid, like the connections of one worker process
@@ -97,7 +97,7 @@ class Workers:
                 yield descriptor, received
 
     def nothing(self, descriptor: int, received: bytes) -> None:
-        if received != NOTHING:
+        if received != NULL_BULK:
             raise RefusedError(f"FETCH was answered with {received[:200]!r}")
         self.held.append(time.monotonic() - self.sent.pop(descriptor))
 
@@ -191,7 +191,7 @@ class Idle:
         began = time.monotonic()
         control.request(b"PUSH " + job + b"}\r\n")
         for descriptor, received in workers.replies(began + HOLD):
-            if received != NOTHING:
+            if received != NULL_BULK:
                 self.report(
                     "a job reaches a waiting worker", (time.monotonic() - began) * 1000, "ms"
                 )

@@ -58,7 +58,7 @@ def test_the_backtraces_of_earlier_attempts(room):
     for number in range(1, 4):
         job = room.lease()
         lines = [f"line {number}"] if number != 2 else []
-        room.engine.fail(job, room.now + number, 3, "Oops", f"m{number}", lines, again_at=0)
+        room.engine.fail(job, room.now + number, 3, "Oops", f"m{number}", lines, retry_at=0)
     reply = room.asks(job={"id": "a1"})
     assert reply["backtrace"] == ["line 3"]
     assert reply["earlier_failures"] == [
@@ -76,13 +76,13 @@ def test_the_backtraces_of_earlier_attempts_are_limited(room):
     room.push("a1", retries=100)
     for number in range(1, 15):
         job = room.lease()
-        room.engine.fail(job, room.now, 3, "E", "m" * 1000, [str(number)], again_at=0)
+        room.engine.fail(job, room.now, 3, "E", "m" * 1000, [str(number)], retry_at=0)
     earlier = room.asks(job={"id": "a1"})["earlier_failures"]
     assert [each["attempt"] for each in earlier] == list(range(13, 3, -1))
     assert {len(each["message"]) for each in earlier} == {300}
     for _ in range(3):
         job = room.lease()
-        room.engine.fail(job, room.now, 3, "E", "m", ["x" * 5000], again_at=0)
+        room.engine.fail(job, room.now, 3, "E", "m", ["x" * 5000], retry_at=0)
     earlier = room.asks(job={"id": "a1"})["earlier_failures"]
     assert [each["attempt"] for each in earlier] == [16]
 

@@ -85,7 +85,7 @@ class Both:
         return sorted(self.real.smembers(key))
 
     def ours(self, key: bytes) -> Any:
-        virtual = self.hub.virtual
+        virtual = self.hub.redis_view
         kind = virtual.kind(key)
         if kind == "zset":
             return virtual.scores(key)
@@ -100,7 +100,7 @@ class Both:
 
     def compare(self) -> None:
         expected = {key for key in self.real.scan_iter() if not key.startswith(b"ql:th:")}
-        assert {name for name in self.hub.virtual.names() if name} == expected
+        assert {name for name in self.hub.redis_view.names() if name} == expected
         for key in sorted(expected):
             assert self.ours(key) == self.theirs(key), key
 

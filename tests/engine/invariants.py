@@ -52,7 +52,7 @@ def dependents_are_listed_with_their_blockers(engine: Engine) -> None:
 
 def no_job_waits_for_a_blocker_that_would_fail_it(engine: Engine) -> None:
     for job in engine.blocked.values():
-        if engine.rules.policies[job.origin].dies_with_blocker:
+        if engine.rules.policies[job.origin].fails_with_blocker:
             blockers = [seq for seq in job.extra.blockers if seq not in engine.cascades.pending]
             assert all(engine.jobs[blocker].state != DEAD for blocker in blockers)
 

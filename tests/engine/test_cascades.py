@@ -461,7 +461,7 @@ def test_the_event_names_the_blocker(scene):
     assert (event.attempt, event.state, event.wait, event.run) == (0, DEAD, 0, 0)
     assert (event.ready_at, event.leased_at, event.due) == (0, 0, scene.now + 180 * DAY)
     assert event.group == "BlockerFailed"
-    assert event.message == "a job that it waited for has failed for good"
+    assert event.message == "a job that it waited for has failed permanently"
     assert event.fingerprint == fingerprint(event.group, event.message)
     assert event.tags == ("red",)
     failure = scene.engine.find("job-7").failure

@@ -9,7 +9,7 @@ from millrace.engine.change_set import ChangeSet
 DESCRIPTIVE = {"folded", "edits", "ended_leases", "leases"}
 
 
-def test_a_new_batch_is_empty() -> None:
+def test_a_new_change_set_is_empty() -> None:
     assert not ChangeSet()
 
 
@@ -18,7 +18,7 @@ FIELDS = getattr(ChangeSet, "__mypyc_attrs__", None) or ChangeSet.__slots__
 
 
 @pytest.mark.parametrize("field", sorted(set(FIELDS) - DESCRIPTIVE))
-def test_a_batch_with_any_field_filled_is_not_empty(field: str) -> None:
+def test_a_change_set_with_any_field_filled_is_not_empty(field: str) -> None:
     batch = ChangeSet()
     before = getattr(batch, field)
     if isinstance(before, dict):

@@ -11,7 +11,7 @@ from millrace.engine.durations import (
     Durations,
     RecentDurations,
     ServerDurations,
-    below,
+    count_below,
     duration_slot,
     percentiles,
     slot_limit,
@@ -56,7 +56,7 @@ def test_below_counts_durations_under_a_power_of_two(spans, power):
     durations = Durations()
     for span in spans:
         durations.add(span)
-    assert below(durations.counts, power) == sum(span < 1 << power for span in spans)
+    assert count_below(durations.counts, power) == sum(span < 1 << power for span in spans)
     assert sum(durations.counts) == len(spans)
     assert durations.sum == sum(spans)
 
@@ -65,10 +65,10 @@ def test_recent_covers_one_or_two_windows():
     measured = ServerDurations()
     measured.commits.add(5)
     measured.lag.add(5)
-    measured.turn()
+    measured.next_window()
     measured.commits.add(5)
     assert measured.commits.recent_percentiles()[0] == 2
-    measured.turn()
+    measured.next_window()
     assert measured.commits.recent_percentiles()[0] == 1
     assert measured.lag.recent_percentiles()[0] == 0
     assert sum(measured.commits.counts) == 2
@@ -77,11 +77,11 @@ def test_recent_covers_one_or_two_windows():
 def test_queues_without_events_are_forgotten():
     recent = RecentDurations()
     recent.add_waits("a", [3] * 7)
-    recent.turn()
+    recent.next_window()
     recent.add_runs("b", [4])
     assert recent.waited("a") == (7, 3, 3, 3)
     assert recent.ran("b")[0] == 1
     assert recent.ran("a")[0] == recent.waited("nobody")[0] == 0
-    recent.turn()
+    recent.next_window()
     assert recent.waited("a")[0] == 0
     assert len(recent) == 1

@@ -267,7 +267,7 @@ def test_a_retained_result_is_dropped_on_time_after_a_restart(scene):
     assert again.engine.find("job-1") is None
 
 
-def test_a_job_pushed_and_completed_within_a_batch_leaves_only_its_events(scene):
+def test_a_job_pushed_and_completed_within_a_change_set_leaves_only_its_events(scene):
     scene.complete(scene.pushed_and_leased())
     batch = scene.engine.take_changes()
     assert (batch.new, batch.changed, batch.removed) == ({}, {}, {})

@@ -262,7 +262,7 @@ def test_the_event_of_a_move_has_the_source_queue():
     assert [event.source for event in scene.events()[:-1]] == [""]
 
 
-def test_events_of_one_batch_are_in_order_of_occurrence():
+def test_events_of_one_change_set_are_in_order_of_occurrence():
     scene = Scene()
     scene.wait()
     scene.push()

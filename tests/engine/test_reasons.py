@@ -225,9 +225,9 @@ def test_an_end_time_missing_in_older_records(scene):
     assert text_of(scene, job) == "Completed at an unknown time."
 
 
-def test_a_time_beyond_the_calendar(scene):
+def test_a_time_after_the_year_9999(scene):
     job = scene.push(due_at=FOREVER - 1)
-    assert text_of(scene, job) == "Due a time beyond the calendar."
+    assert text_of(scene, job) == "Due after the year 9999."
 
 
 @pytest.mark.parametrize(

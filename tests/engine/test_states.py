@@ -107,7 +107,7 @@ def test_an_illegal_change_is_refused():
     scene = Scene()
     job = scene.push()
     queue = scene.engine.queues["default"]
-    with pytest.raises(AssertionError, match="expired may not lead"):
+    with pytest.raises(AssertionError, match="expired does not lead"):
         scene.engine.transitions.apply(job, queue, "expired", DEAD, scene.now, 0)
     assert job.state == READY
 

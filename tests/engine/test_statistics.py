@@ -189,7 +189,7 @@ def test_stored_events_count_like_original_tuples():
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_batch_boundaries_do_not_change_the_statistics(size):
+def test_change_set_boundaries_do_not_change_the_statistics(size):
     events = lively_scene().engine.change_set.events
     whole, pieces = Statistics(), Statistics()
     whole.fold(events)

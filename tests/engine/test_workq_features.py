@@ -205,7 +205,7 @@ def test_a_cancelled_waiter_is_not_notified():
     assert [waiter for waiter, *_ in scene.notifications()] == [stays]
 
 
-def test_a_waiter_keeps_waiting_when_a_batch_is_reverted():
+def test_a_waiter_keeps_waiting_when_a_change_set_is_reverted():
     store = FailingMemoryStore()
     scene = WorkqScene()
     job = scene.pushed_and_leased()

@@ -116,13 +116,13 @@ def check_gojson(data: bytes) -> None:
 
 def check_push(data: bytes) -> None:
     """The fast decoder and the Go-compatible decoder agree on input that both accept."""
-    for line in (data, go_json.mend(data)):
+    for line in (data, go_json.replace_surrogates(data)):
         with contextlib.suppress(ClientError):
             push = tasks.read_push(line)
             usual = values(push)
             assert values(tasks.read_push(b" " + line)) == usual
             with contextlib.suppress(ClientError):
-                unusual = tasks._unusual_push(line)
+                unusual = tasks._push_as_in_go(line)
                 assert (unusual.name, unusual.retry) == (push.kind, push.retries)
                 assert bytes(unusual.payload) == push.payload
         with contextlib.suppress(ClientError):

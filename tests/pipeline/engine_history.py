@@ -273,7 +273,7 @@ class Past:
             group, message = error(self.random)
             engine.fail(
                 job, now, protocol, group, message, [],
-                unleased=not mine, final=final, again_at=again,
+                unleased=not mine, final=final, retry_at=again,
             )  # fmt: skip
             engine.skew = 0
         self._seek(worker)

@@ -143,7 +143,7 @@ class World:
             self._at(self.now + int(workers.poll * SECOND), self._seek, workers, random)
         else:
             waiter = Waiter(tuple(queues), name, workers.protocol, (workers, random))
-            waiter.lease_for = 10**15
+            waiter.lease_duration = 10**15
             until = START + int(min(workers.stop, 10**9) * SECOND)
             self.engine.wait(waiter, until)
 

@@ -30,7 +30,7 @@ from millrace.store.records import decode_any, encode
 from wires import SECOND, START, Wire
 
 OK = b"+OK\r\n"
-NOTHING = b"$-1\r\n"
+NULL_BULK = b"$-1\r\n"
 HI = b'+HI {"v":2}\r\n'
 #: The values of the example of a protected server.
 CHALLENGE = (1545, "55104dc76695721d")
@@ -217,7 +217,7 @@ class Client:
         """FETCH, and no job arrives within two seconds."""
         self.says(" ".join(("FETCH", *queues)).encode() + b"\r\n").hears_nothing()
         self._talk.advance(2)
-        return self.hears(NOTHING)
+        return self.hears(NULL_BULK)
 
     def acks(self, jid: str) -> Self:
         return self.says(b"ACK %b\r\n" % compact({"jid": jid})).hears_ok()

@@ -203,7 +203,7 @@ class RespWorld(World):
         self.engine = Engine(self.dice, protocol_rules())
         self.hub: Any = QlessHub(self.engine, started_at=START - 100_000_000, **options)
         self.hub.api = FewCommands(self.hub)
-        self.hub.virtual = FewKeys(self.engine)
+        self.hub.redis_view = FewKeys(self.engine)
         self.clients = []
 
     def connect(self) -> Wire:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.protocols.payloads import MAX_UNUSUAL, as_json, is_json
+from millrace.protocols.go_json import MAX_SLOW_PARSE_BYTES
+from millrace.protocols.payloads import as_json, is_json
 
 JSON = st.recursive(
     st.none()
@@ -58,6 +59,6 @@ def test_invalid_json(text):
 def test_unusual_json_is_checked_up_to_a_size():
     deep = b"[" * 5000 + b"]" * 5000
     assert is_json(deep)
-    assert not is_json(deep + b" " * MAX_UNUSUAL)
-    surrogate = rb'["\ud800"]' + b" " * MAX_UNUSUAL
+    assert not is_json(deep + b" " * MAX_SLOW_PARSE_BYTES)
+    surrogate = rb'["\ud800"]' + b" " * MAX_SLOW_PARSE_BYTES
     assert is_json(surrogate)

@@ -443,7 +443,7 @@ def test_pages_follow_each_other_to_the_end(talk):
         if cursor is None:
             break
     assert read == [["job-0001", "job-0002"], ["job-0003", "job-0004"], ["job-0005"]]
-    assert not len(talk.hub.readings)
+    assert not len(talk.hub.read_cursors)
 
 
 def test_parts_are_disjoint_and_complete(talk):
@@ -475,7 +475,7 @@ def test_changed_jobs_are_read_in_their_current_state(talk):
 
 
 def test_readers_are_limited_and_idle_ones_are_dropped(monkeypatch, talk):
-    monkeypatch.setattr(bulk, "MAX_READINGS", 2)
+    monkeypatch.setattr(bulk, "MAX_READ_CURSORS", 2)
     for each in numbered(5):
         talk.client().pushes(each)
     readers = [talk.client() for _ in range(3)]
@@ -490,7 +490,7 @@ def test_readers_are_limited_and_idle_ones_are_dropped(monkeypatch, talk):
     readers[0].hears_error("no such cursor on this connection: read from the beginning")
     readers[1].hangs_up()
     readers[2].hangs_up()
-    assert not len(talk.hub.readings)
+    assert not len(talk.hub.read_cursors)
 
 
 def test_950_jobs_are_staged_released_and_read_in_slices(talk):

@@ -11,7 +11,7 @@ import pytest
 from conversation import (
     CHALLENGE,
     HI,
-    NOTHING,
+    NULL_BULK,
     OK,
     START,
     Conversation,
@@ -48,7 +48,7 @@ def test_end_replies_ok_then_closes(talk):
 def test_end_behind_a_blocked_fetch_waits(talk):
     client = talk.client().says(b"FETCH\r\nEND\r\n").hears_nothing()
     talk.advance(2)
-    client.hears(NOTHING, OK).hears_the_end()
+    client.hears(NULL_BULK, OK).hears_the_end()
 
 
 def test_end_without_a_newline_then_disconnect(talk):
@@ -91,7 +91,7 @@ def test_fetch_without_a_ready_job_replies_after_two_seconds(talk):
     talk.advance(1.999999)
     client.hears_nothing()
     talk.advance(0.000001)
-    client.hears(NOTHING)
+    client.hears(NULL_BULK)
 
 
 def test_fetch_without_a_ready_job_delivers_none_to_a_closed_connection(talk):
@@ -556,7 +556,7 @@ def test_flush_forgets_queues_with_waiters(talk):
     boss.says(b"FLUSH\r\n").hears_ok()
     assert boss.info()["faktory"]["queues"] == {}
     talk.advance(2)
-    worker.hears(NOTHING)
+    worker.hears(NULL_BULK)
 
 
 def test_flush_of_a_queue_with_waiters_reaches_the_store():
@@ -700,8 +700,8 @@ def test_quiet_and_terminate_hold_back_fetch_on_every_connection_of_the_wid(talk
     first.says(b"FETCH\r\n").hears_nothing()
     boss.pushes(unit())
     talk.advance(2)
-    first.hears(NOTHING)
-    second.hears(NOTHING)
+    first.hears(NULL_BULK)
+    second.hears(NULL_BULK)
     assert boss.fetches()["jid"] == "job-0001"
 
 
@@ -746,7 +746,7 @@ def test_shutdown_ends_a_waiting_fetch_without_a_job(talk):
     talk.acts(lambda world: world.hub.stop())
     producer.pushes(unit())
     talk.advance(2)
-    worker.hears(NOTHING)
+    worker.hears(NULL_BULK)
 
 
 def test_shutdown_ends_a_waiting_fetch_without_wid(talk):
@@ -755,7 +755,7 @@ def test_shutdown_ends_a_waiting_fetch_without_wid(talk):
     talk.acts(lambda world: world.hub.stop())
     producer.pushes(unit())
     talk.advance(2)
-    anonymous.hears(NOTHING)
+    anonymous.hears(NULL_BULK)
 
 
 def test_shutdown_is_sent_to_a_late_consumer(talk):

@@ -5,7 +5,7 @@ Numbers are those of the compatibility sheet. D11, D14 and D17 concern its web p
 import json
 
 import pytest
-from conversation import NOTHING, OK, Conversation, compact, push, unit
+from conversation import NULL_BULK, OK, Conversation, compact, push, unit
 
 
 def test_d1_the_default_retry_does_not_leak_between_pushes(talk):
@@ -162,7 +162,7 @@ def test_d9_quiet_applies_to_every_connection_of_the_worker(talk):
         connection.says(b"FETCH\r\n")
     talk.advance(2)
     for connection in connections:
-        connection.hears(NOTHING)
+        connection.hears(NULL_BULK)
 
 
 def test_d10_a_job_killed_before_its_first_failure_behaves_normally(talk):

@@ -6,7 +6,7 @@ import hashlib
 import json
 
 import pytest
-from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
+from conversation import HI, NULL_BULK, OK, Conversation, bulk, compact, push, unit
 
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
 
@@ -459,7 +459,7 @@ def test_fetch_blocks_for_two_seconds(talk):
     talk.advance(1.999999)
     client.hears_nothing()
     talk.advance(0.000001)
-    client.hears(NOTHING)
+    client.hears(NULL_BULK)
 
 
 def test_fetch_is_woken_by_a_push(talk):

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
+from conversation import HI, NULL_BULK, OK, Conversation, bulk, compact, push, unit
 
 from millrace.engine.job import NewJob
 from millrace.engine.states import DEAD
@@ -1381,7 +1381,7 @@ def test_hellos_of_existing_clients(talk, hello):
 def test_fetch_is_shorter_than_the_shortest_read_timeout(talk):
     client = talk.client().says(b"FETCH a b c\r\n")
     talk.advance(2.0)
-    client.hears(NOTHING)
+    client.hears(NULL_BULK)
 
 
 def test_a_client_that_sends_a_wid_and_never_beats_is_served_for_hours(talk):

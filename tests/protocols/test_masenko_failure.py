@@ -201,7 +201,7 @@ def test_the_failure_has_its_reason(end):
         end(client)
         failure = talk.job(1).failure
         assert failure.group == "ConnectionLost"
-        assert failure.message == f"the connection masenko-{START:x}-1 has ended"
+        assert failure.message == f"the connection masenko-{START:x}-1 was closed"
 
 
 def test_a_task_with_an_unwritten_reply_has_not_failed():

@@ -115,7 +115,7 @@ def test_a_large_line_that_arrived_in_pieces_is_taken_without_a_copy():
     for at in range(0, len(LARGE), 1 << 18):
         lines.feed(LARGE[at : at + (1 << 18)])
         assert lines.memory_used == at + (1 << 18)
-    assert lines.partial == b"x"
+    assert lines.partial_head == b"x"
     lines.feed(b"\n")
     [held] = lines.pending
     assert lines.take() is held

@@ -205,10 +205,10 @@ def test_a_worker_of_another_protocol_regains_a_job_after_a_crash(kept: StoredQl
 
 def test_scripts_survive_a_restart(kept: StoredQless) -> None:
     sha = sha_of(SCRIPTS["B"])
-    kept.hub.learn(sha, Script("B"))
+    kept.hub.load_script(sha, Script("B"))
     kept.restarts()
     assert kept.hub.scripts == {sha.encode(): Script("B")}
-    kept.hub.forget()
+    kept.hub.flush_scripts()
     kept.restarts()
     assert kept.hub.scripts == {}
 
@@ -216,7 +216,7 @@ def test_scripts_survive_a_restart(kept: StoredQless) -> None:
 def test_a_flush_keeps_only_the_scripts(kept: StoredQless) -> None:
     nothing = kept.seen()
     furnish(kept)
-    kept.hub.learn("sha", Script("C"))
+    kept.hub.load_script("sha", Script("C"))
     kept.commits()
     flush(kept)
     assert kept.seen() == nothing
@@ -293,7 +293,7 @@ def test_a_failed_commit_reverts_every_change(
 
 
 def test_a_script_with_a_failed_commit_is_stored_with_the_next_change(kept: StoredQless) -> None:
-    kept.hub.learn("sha", Script("C"))
+    kept.hub.load_script("sha", Script("C"))
     kept.fails_to_commit()
     kept.put(1, "a")
     kept.restarts()
@@ -363,14 +363,14 @@ def test_idle_workers_survive_a_restart(kept: StoredQless) -> None:
 
 def test_a_refused_script_flush_leaves_the_scripts(kept: StoredQless) -> None:
     sha, script = "0" * 40, Script("C", "pop")
-    kept.hub.learn(sha, script)
+    kept.hub.load_script(sha, script)
     kept.commits()
-    kept.hub.forget()
+    kept.hub.flush_scripts()
     kept.fails_to_commit()
     assert kept.hub.scripts == {sha.encode(): script}
-    kept.hub.forget()
+    kept.hub.flush_scripts()
     kept.commits()
-    kept.hub.learn("1" * 40, script)
+    kept.hub.load_script("1" * 40, script)
     kept.fails_to_commit()
     assert sha.encode() not in kept.hub.scripts
     kept.restarts()

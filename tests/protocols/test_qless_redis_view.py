@@ -38,7 +38,7 @@ class Keys:
         self.engine = Engine(Random(1), protocol_rules())
         self.hub = QlessHub(self.engine, started_at=T * 1_000_000)
         self.api = QlessApi(self.hub)
-        self.virtual = self.hub.virtual
+        self.virtual = self.hub.redis_view
         assert isinstance(self.virtual, RedisView)
 
     def do(self, command: str, now: float, *args: object, dialect: str = "C") -> Any:
@@ -424,7 +424,7 @@ class QlessWorld(RespWorld):
 
     def snapshot(self) -> dict[str, Any]:
         jobs = {seq: decode_any(encode(job)) for seq, job in self.engine.jobs.items()}
-        return {"jobs": jobs, "keys": sorted(filter(None, self.hub.virtual.names()))}
+        return {"jobs": jobs, "keys": sorted(filter(None, self.hub.redis_view.names()))}
 
 
 class QlessKeys(Resp):

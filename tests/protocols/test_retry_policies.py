@@ -62,7 +62,7 @@ def test_only_masenko_leases_are_bound_and_only_masenko_jobs_fail_with_their_blo
     rules = protocol_rules()
     assert rules.bound == {MASENKO}
     policies = rules.policies
-    assert [origin for origin in policies if policies[origin].dies_with_blocker] == [MASENKO]
+    assert [origin for origin in policies if policies[origin].fails_with_blocker] == [MASENKO]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 24])
@@ -213,7 +213,7 @@ def test_at_the_end_of_the_ttp_the_job_is_ready_at_its_old_position(go):
     assert (job.state, job.attempt, job.failures) == (READY, 1, 1)
     assert ready_jids(go.engine) == ["a", "b", "c"]
     assert go.events()[-1].group == "LeaseExpired"
-    assert go.events()[-1].message == "the time to process is over"
+    assert go.events()[-1].message == "the time to process has expired"
 
 
 def test_the_job_always_returns(go):

@@ -37,7 +37,7 @@ def test_a_lowered_limit_evicts_several_holders():
     buffers, holders = crowd(2000, most=1 << 20)
     for holder in holders:
         buffers.change(holder, 100)
-    buffers.most = 1000
+    buffers.limit = 1000
     buffers.change(holders[0], 101)
     assert buffers.total <= 1000
     assert sum(not holder.reason for holder in holders) == 10

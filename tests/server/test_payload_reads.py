@@ -226,7 +226,7 @@ def test_later_commands_of_the_client_wait(tmp_path: Path) -> None:
     serve(tmp_path / "data", play)
 
 
-def test_a_job_that_ends_meanwhile_is_not_delivered(tmp_path: Path) -> None:
+def test_a_job_that_ends_during_the_read_is_not_delivered(tmp_path: Path) -> None:
     async def play(served: Served) -> None:
         job = served.push(LARGE)
         client = await served.connect("workq")
@@ -274,7 +274,7 @@ def test_an_incomplete_command_after_a_half_close_is_refused_after_the_read(tmp_
     serve(tmp_path / "data", play)
 
 
-def test_a_job_whose_lease_expires_meanwhile_is_not_delivered(tmp_path: Path) -> None:
+def test_a_job_whose_lease_expires_during_the_read_is_not_delivered(tmp_path: Path) -> None:
     async def play(served: Served) -> None:
         job = served.push(LARGE, "workq")
         job.lease_duration = 1000

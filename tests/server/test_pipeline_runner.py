@@ -235,7 +235,9 @@ def test_the_status_has_the_failed_run(caplog: pytest.LogCaptureFixture) -> None
 
 def test_an_unavailable_pipeline_reports_the_reason() -> None:
     async def act() -> None:
-        schedule = PipelineRunner(0, python("print('never')"), unable="there is no lake")
+        schedule = PipelineRunner(
+            0, python("print('never')"), unavailable_reason="there is no lake"
+        )
         assert schedule.run_now() == "there is no lake"
         assert schedule.status().available is False
         assert schedule.status().lines == ["there is no lake"]

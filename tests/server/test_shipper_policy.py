@@ -321,7 +321,7 @@ def test_the_stop_ships_events_that_arrived_during_the_last_order() -> None:
     run_scenario(act)
 
 
-def test_a_hurried_stop_starts_no_shipper() -> None:
+def test_a_forced_stop_starts_no_shipper() -> None:
     async def act(stage: Stage) -> None:
         force_stop = asyncio.Event()
         force_stop.set()

@@ -87,7 +87,7 @@ class Days(House):
         """The sizes of all containers, without those that go up and down below a limit."""
         hubs = [listener.hub for listener in self.listeners.values()]
         found = census(self.engine, self.store, *hubs) | census(
-            {"names": {"faktory": work_unit._good_names, "masenko": tasks._good_names}}
+            {"names": {"faktory": work_unit._valid_names, "masenko": tasks._valid_names}}
         )
         # A generation fills up to its limit and is then folded.
         for generation in ("Generations._new", "Generations._folding"):

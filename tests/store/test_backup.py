@@ -195,7 +195,7 @@ def test_an_older_format_is_not_copied(scene, folder, target, open_store):
 
 def test_a_finished_backup_leaves_the_folder_of_the_next_one(target):
     """Another backup may start as soon as the folder has its final name."""
-    with backup._aside(target) as aside:
+    with backup._temporary_folder(target) as aside:
         aside.rename(target)
         aside.mkdir()
     assert aside.is_dir()

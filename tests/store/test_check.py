@@ -15,7 +15,7 @@ from millrace.engine.states import BLOCKED, STATE_NAMES
 from millrace.protocols.spec import protocol_rules
 from millrace.store import SqliteStore, StoreError
 from millrace.store.sqlite import chunked_jobs, generations
-from millrace.store.sqlite.check import CheckReport, check_folder, held
+from millrace.store.sqlite.check import CheckReport, check_folder, no_server_starting
 from older_formats import downgrade
 from scene import START, Scene, commit, recover, unit
 
@@ -76,7 +76,10 @@ def test_a_log_is_read_and_left(scene, folder, open_store, tmp_path):
 
 def test_no_server_can_start_during_the_check(scene, folder, open_store):
     open_store.close()
-    with held(folder, CheckReport(str(folder))), pytest.raises(StoreError, match="in use"):
+    with (
+        no_server_starting(folder, CheckReport(str(folder))),
+        pytest.raises(StoreError, match="in use"),
+    ):
         SqliteStore(folder, sync=False)
     SqliteStore(folder, sync=False).close()
 
@@ -191,7 +194,7 @@ def test_a_job_that_waits_for_a_job_of_another_chunk_is_no_problem(
     assert findings.jobs == {"ready": 40, "leased": 1, "blocked": 2}
 
 
-def test_a_job_that_waits_for_a_missing_job_is_told(scene, folder, open_store, monkeypatch):
+def test_a_job_that_waits_for_a_missing_job_is_reported(scene, folder, open_store, monkeypatch):
     monkeypatch.setattr(chunked_jobs, "CHUNK_JOBS", 2)
     job = scene.engine.find("job-3")
     job.state = BLOCKED

@@ -342,7 +342,7 @@ def test_an_outdated_setting_is_detected(closed):
     edited(
         closed, f"UPDATE notes SET value = x'{value.hex()}', sum = {summed} WHERE key = 'note/3'"
     )
-    assert "notes" in refusal(closed)
+    assert "settings" in refusal(closed)
 
 
 def test_a_used_page_in_the_free_list_is_detected(closed):

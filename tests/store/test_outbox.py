@@ -54,7 +54,7 @@ def test_shipped_events_are_removed_with_the_next_commit(store, scene):
     assert store.outbox.first_event == 22
 
 
-def test_an_empty_batch_is_enough(store, scene):
+def test_an_empty_change_set_is_enough(store, scene):
     store.outbox.shipped(31)
     turn(store, scene)
     assert ids(store) == []

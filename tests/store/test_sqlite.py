@@ -384,7 +384,7 @@ def free_space(store: SqliteStore) -> None:
     store._db.execute("PRAGMA max_page_count = 1000000")
 
 
-def test_a_full_disk_refuses_a_batch_without_loss(scene, store, open_store):
+def test_a_full_disk_refuses_a_change_set_without_loss(scene, store, open_store):
     for n in range(30):
         scene.push(f"job-{n}")
         commit(scene.engine, store)
@@ -442,7 +442,7 @@ def test_a_probe_fails_on_a_full_disk(store, folder, monkeypatch):
     assert not (folder / "probe").exists()
 
 
-def test_a_batch_that_cannot_be_encoded_does_not_block_later_ones(scene, store):
+def test_a_change_set_that_cannot_be_encoded_does_not_block_later_ones(scene, store):
     job = scene.push()
     commit(scene.engine, store)
     job.due_at = 1 << 80  # no command creates this value

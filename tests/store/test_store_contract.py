@@ -193,7 +193,7 @@ def test_a_prepared_change_set_is_not_committed(scene, store, reopen):
 
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
-def test_a_refused_batch_leaves_no_trace(scene, store, reopen, when):
+def test_a_refused_change_set_leaves_no_trace(scene, store, reopen, when):
     lively(scene, store)
     before = durable_state(scene.engine)
     store.fail = when
@@ -335,7 +335,7 @@ def test_a_flush_does_not_forget_events(scene, store, reopen):
     ]
 
 
-def test_queues_removed_and_reopened_within_a_batch_are_last(scene, store, reopen):
+def test_queues_removed_and_reopened_within_a_change_set_are_last(scene, store, reopen):
     for name in ("a", "b", "c"):
         scene.push(name, name)
     commit(scene.engine, store)

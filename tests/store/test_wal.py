@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.sqlite.wal import Log, blame, examine
+from millrace.store.sqlite.wal import Log, describe_damage, examine
 
 FRAME = 24 + 4096
 
@@ -78,10 +78,10 @@ def test_a_file_that_is_no_log_has_no_frames():
 
 def test_only_a_damaged_log_is_reported(database, log):
     path = database.with_name("killed.db-wal")
-    assert blame(database) == ""
+    assert describe_damage(database) == ""
     path.write_bytes(flipped(log, 32 + FRAME + 100))
-    assert blame(database) == f"Its log {path} is damaged near byte {32 + FRAME}. "
+    assert describe_damage(database) == f"Its log {path} is damaged near byte {32 + FRAME}. "
     path.unlink()
-    assert blame(database) == ""
+    assert describe_damage(database) == ""
     path.mkdir()
-    assert "cannot be read" in blame(database)
+    assert "cannot be read" in describe_damage(database)

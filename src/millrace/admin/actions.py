@@ -84,7 +84,7 @@ def delete(hub: AdminService, job: Job, request: ActionRequest, now: int) -> Non
 def remove(hub: AdminService, job: Job, now: int) -> None:
     qless = hub.qless
     if qless is not None and (job.origin == QLESS or is_tracked(hub, job.jid)):
-        work.tell_cancelled(qless, job)
+        work.publish_cancelled(qless, job)
     hub.engine.cancel(job, now)
 
 

@@ -1,4 +1,4 @@
-"""The audit log: the user, action, target and time of each change. The engine's notes store the
+"""The audit log: the user, action, target and time of each change. The engine's settings store the
 entries, so that an entry is exactly as durable as the change that it describes.
 """
 
@@ -39,7 +39,7 @@ class AuditLog:
         self._engine = engine
         self._read_for = -1
         self._next = 1
-        #: Key prefix of the notes -> entry numbers in ascending order.
+        #: Key prefix of the settings -> entry numbers in ascending order.
         self._kept: dict[str, list[int]] = {ENTRY_KEY: [], LOGIN_FAILURE_KEY: []}
         #: (user, action) -> number of the entry that counts further actions of this kind.
         self._open: dict[tuple[str, str], int] = {}
@@ -126,7 +126,7 @@ class AuditLog:
         self._engine.set_setting(key, _encode(entry))
 
     def _refresh(self) -> None:
-        """Read the entry numbers from the notes, initially and after the engine reverts changes."""
+        """Read the entry numbers from the settings, at the start and after a revert."""
         if self._read_for == self._engine.revert_count:
             return
         self._read_for = self._engine.revert_count

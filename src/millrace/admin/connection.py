@@ -143,9 +143,9 @@ class AdminConnection(Connection):
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
-    def run(self, now: int, most: int) -> bool:
+    def run(self, now: int, max_cost: int) -> bool:
         self.hub.now = now
-        return super().run(now, most)
+        return super().run(now, max_cost)
 
     def has_input(self) -> bool:
         return bool(self._lines.pending)

@@ -94,7 +94,7 @@ class IdempotencyKeys:
             )
 
     def _refresh(self) -> None:
-        """Build the index again if the engine's notes were replaced or flushed."""
+        """Build the index again if the engine's settings were replaced or flushed."""
         engine = self._engine
         if self._built_for == (engine.revert_count, engine.flush_count):
             return

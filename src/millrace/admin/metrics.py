@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import Final
 
-from millrace.engine.durations import Durations, below
+from millrace.engine.durations import Durations, count_below
 from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
@@ -116,7 +116,7 @@ def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Me
 def histogram(counts: Sequence[int], total: int, powers: range) -> Histogram:
     return Histogram(
         bounds=[(1 << power) / SECOND for power in powers],
-        counts=[below(counts, power) for power in powers],
+        counts=[count_below(counts, power) for power in powers],
         count=sum(counts),
         sum=total / SECOND,
     )

@@ -57,8 +57,8 @@ class Samples:
         ):  # false at the end of the window, or if the clock was set
             return
         if self._turns_at:
-            self.measured.turn()
-            self._engine.recent_durations.turn()
+            self.measured.next_window()
+            self._engine.recent_durations.next_window()
         self._turns_at = now + LATENCY_WINDOW
         note_days(self._engine, now)
 
@@ -122,7 +122,7 @@ def days(engine: Engine, now: int) -> list[DayTotals]:
 
 
 def note_days(engine: Engine, now: int) -> None:
-    """Store the totals of past days in notes, because the statistics expire earlier."""
+    """Store the totals of past days in settings, because the statistics expire earlier."""
     if engine.unavailable:
         return
     today = now // DAY
@@ -138,7 +138,7 @@ def note_days(engine: Engine, now: int) -> None:
 
 
 def day_totals(engine: Engine, number: int) -> DayTotals | None:
-    """Return the totals of a day from the notes or from the statistics, whichever has more jobs.
+    """Return the totals of a day from the settings or from the statistics, whichever has more jobs.
     The statistics of an expired day may still count a late job.
     """
     total, noted = (

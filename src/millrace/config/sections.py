@@ -249,7 +249,7 @@ class PipelineConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SloConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[slo]: objectives for the wait of jobs, see `millrace pipeline slo`."""
+    """[slo]: objectives for the wait time of jobs; see `millrace pipeline slo`."""
 
     objectives: Annotated[
         Text,

@@ -56,8 +56,10 @@ def from_file(document: "Document", problems: list[str]) -> Iterator[SourceValue
 
 def _unknown_section(name: str, table: object) -> str:
     if not isinstance(table, dict):
-        homes = [key.dotted for key in keys().values() if key.name == name]
-        hint = f"did you mean {homes[0]}?" if homes else "keys belong in sections such as [server]"
+        matches = [key.dotted for key in keys().values() if key.name == name]
+        hint = (
+            f"did you mean {matches[0]}?" if matches else "keys belong in sections such as [server]"
+        )
         return f"{name}: unknown key, {hint}"
     meant = _did_you_mean(name, section_types())
     known = ", ".join(f"[{section}]" for section in section_types())
@@ -70,8 +72,8 @@ def _unknown_key(section: str, name: str) -> str:
     names = [key.name for key in keys().values() if key.section == section]
     if meant := _did_you_mean(name, names):
         return f"unknown key, did you mean {section}.{meant}?"
-    if homes := [key.dotted for key in keys().values() if key.name == name]:
-        return f"unknown key, did you mean {homes[0]}?"
+    if matches := [key.dotted for key in keys().values() if key.name == name]:
+        return f"unknown key, did you mean {matches[0]}?"
     return f"unknown key, [{section}] has {', '.join(names)}"
 
 
@@ -110,5 +112,5 @@ def _service_links(environ: Mapping[str, str]) -> set[str]:
         for name, value in environ.items()
         if name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
     ]
-    marks = tuple(f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT"))
-    return {name for name in environ if name.startswith(marks)} if marks else set()
+    prefixes = tuple(f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT"))
+    return {name for name in environ if name.startswith(prefixes)} if prefixes else set()

@@ -31,10 +31,10 @@ class Annotations(Component):
 
     def remove(self, job: Job) -> None:
         for tag, _ in tags_of(job):
-            peers = self.tags.get(str(tag))
-            if peers is not None:
-                peers.pop(job.seq, None)
-                if not peers:
+            tagged = self.tags.get(str(tag))
+            if tagged is not None:
+                tagged.pop(job.seq, None)
+                if not tagged:
                     del self.tags[str(tag)]
 
     def use_jobs(self, jobs: dict[int, Job]) -> None:
@@ -84,14 +84,16 @@ class Annotations(Component):
             job = self._jobs.get(seq)
             if job is None or job.extra is None:
                 continue
-            right = Annotations({})
-            right.add(job)
+            rebuilt = Annotations({})
+            rebuilt.add(job)
             names = [str(tag) for tag, _ in tags_of(job)]
             if job.extra.tags != names:
                 yield IndexProblem(
-                    "tag", f"events get {job.extra.tags}, but the job has {names}", job=job
+                    "tag",
+                    f"events would list the tags {job.extra.tags}, but the job has {names}",
+                    job=job,
                 )
-            for tag, expected in right.tags.items():
+            for tag, expected in rebuilt.tags.items():
                 if self.tags.get(tag, {}).get(seq) != expected[seq]:
                     yield IndexProblem(
                         "tag", f"the tag {tag} does not list the job with its time", job=job

@@ -33,14 +33,14 @@ class Arrivals:
             queue = engine.open_queue(push.queue)
         seq = engine.next_seq
         engine.next_seq = seq + 1
-        place = push.position
-        if not place:
+        position = push.position
+        if not position:
             if push.origin in self._own_clock:
-                place = self._positions.tied.of_new_job(push.queue, now)
+                position = self._positions.tied.of_new_job(push.queue, now)
             elif now > self._positions.last:  # the usual case, without a call
-                self._positions.last = place = now
+                self._positions.last = position = now
             else:
-                place = self._positions.next(now)
+                position = self._positions.next(now)
         extra = None
         if (
             push.tags
@@ -66,7 +66,7 @@ class Arrivals:
             queue.name,
             NEW,
             push.rank,
-            place,
+            position,
             push.due_at,
         )
         if extra is not None:

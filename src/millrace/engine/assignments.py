@@ -129,7 +129,7 @@ class Assignments:
                 return
             waiter = next(iter(queue.waiters.values()))
             self._waiters.remove(waiter)
-            until = add_time(now, waiter.lease_for) if waiter.lease_for else None
+            until = add_time(now, waiter.lease_duration) if waiter.lease_duration else None
             waiter.must_wait = self._lease_to(job, queue, waiter.holder, waiter.actor, now, until)
             self._waiters.deliveries.append((waiter, job))
 

@@ -15,8 +15,8 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: A job keeps the backtraces of at most this many earlier failures, with at most this many
-#: characters, because the store writes them again with each change of the job.
+#: The maximum number of earlier failures whose backtraces a job keeps, and the maximum number of
+#: characters of these backtraces: the store writes them again with each change of the job.
 MAX_EARLIER_FAILURES: Final = 10
 EARLIER_FAILURES_LIMIT: Final = 8_000
 MAX_EARLIER_MESSAGE: Final = 300
@@ -107,12 +107,12 @@ class Attempts:
         result: bytes | None = None,
         unleased: bool = False,
         final: bool = False,
-        again_at: int | None = None,
+        retry_at: int | None = None,
         uses_try: bool = True,
         removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure. The retry policy of the job's origin decides the next
-        state, unless the failure is `final`; `again_at` overrides the time of a retry. Clients that
+        state, unless the failure is `final`; `retry_at` overrides the time of a retry. Clients that
         wait for the end receive `result`, or the message if there is no result. Without `uses_try`,
         the failure does not count when the job is retried later. With `removes_queue`, the engine
         also removes the queue if the job has left it empty and the policy requires it.
@@ -120,7 +120,7 @@ class Attempts:
         engine = self._engine
         caller = engine.caller
         if caller.own_clock and job.origin not in self._own_clock:
-            again_at = None if again_at is None else caller.server_time(again_at)
+            retry_at = None if retry_at is None else caller.server_time(retry_at)
             now = self._use_server_clock(job, now)
             try:
                 self.fail(
@@ -134,7 +134,7 @@ class Attempts:
                     result=result,
                     unleased=unleased,
                     final=final,
-                    again_at=again_at,
+                    retry_at=retry_at,
                     uses_try=uses_try,
                     removes_queue=removes_queue,
                 )
@@ -165,8 +165,8 @@ class Attempts:
             decision = policy.after_failure(job, now, engine.random)
         else:
             decision = policy.after_expiry(job, now, engine.random)
-        if again_at is not None and decision.state in {READY, SCHEDULED}:
-            decision = RetryDecision(SCHEDULED if again_at > now else READY, again_at)
+        if retry_at is not None and decision.state in {READY, SCHEDULED}:
+            decision = RetryDecision(SCHEDULED if retry_at > now else READY, retry_at)
         state = decision.state
         if before == SCHEDULED and state == READY and job.due_at > now:
             state = SCHEDULED  # the job is not due yet
@@ -247,7 +247,7 @@ class Attempts:
         """Fail a blocked job together with a job that it waits for."""
         engine = self._engine
         engine.dependencies.remove(job)
-        message = "a job that it waited for has failed for good"
+        message = "a job that it waited for has failed permanently"
         job.failure = Failure(now, now, "BlockerFailed", message, [])
         if job.seq in self._waiters.by_job:
             self._waiters.job_ended(JobOutcome(job, "doomed", False, message.encode()))

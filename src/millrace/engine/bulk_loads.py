@@ -1,7 +1,8 @@
 """Bulk loads: jobs that are pushed by several commands and released together.
 
 A staged job is blocked until the release of its load. It is in its queue from the start, but no
-protocol can lease a blocked job. So a load can be discarded before its release without any effect.
+protocol can lease a blocked job. A load can therefore be discarded before its release without any
+effect.
 
 A client opens a load and stages jobs in it, each jid once. The client then releases or discards the
 load, some jobs at a time. After the release has started, no job can be staged, so a repeated load
@@ -25,7 +26,7 @@ State = Literal["open", "releasing", "released"]
 #: Maximum number of loads, including released ones. Above it, a new load replaces the oldest load
 #: without staged jobs.
 MAX_LOADS: Final = 1000
-#: Jobs with one jid that `stage` examines.
+#: Maximum number of jobs with one jid that `stage` examines.
 MAX_DUPLICATES: Final = 1000
 
 

@@ -95,7 +95,7 @@ class Cascades:
                 position[blocker] = seq
                 left -= 1
             job = engine.jobs.get(seq)
-            fails = job is not None and job.state == BLOCKED and self._dies(job)
+            fails = job is not None and job.state == BLOCKED and self._fails_with_blocker(job)
             if fails and job is not None:
                 attempts.fail_blocked(job, now)
             if not next_dependent(blocker, position.get(blocker, 0)):
@@ -108,8 +108,8 @@ class Cascades:
         if engine.retention.has_surplus:
             attempts.trim_dead(now)
 
-    def _dies(self, job: Job) -> bool:
-        return self._engine.rules.policies[job.origin].dies_with_blocker
+    def _fails_with_blocker(self, job: Job) -> bool:
+        return self._engine.rules.policies[job.origin].fails_with_blocker
 
     def _end_of_failures(self, blocker: int, now: int) -> None:
         """End a cascade of failures; unblock the other dependents of a removed or done blocker."""
@@ -120,7 +120,7 @@ class Cascades:
             self._unblock_some(blocker, now)
 
     def _set_pending(self, blocker: int, kind: bytes | None, now: int) -> None:
-        """Record what is left to do for the dependents of a blocker."""
+        """Record the unfinished work for the dependents of a blocker."""
         if self.pending.get(blocker) == kind:
             return
         if kind is None:

@@ -30,7 +30,7 @@ class Component:
     __slots__ = ()
 
     def add(self, job: Job) -> None:
-        """Enter a job with its present state and queue."""
+        """Enter a job with its current state and queue."""
         raise NotImplementedError
 
     def remove(self, job: Job) -> None:
@@ -42,8 +42,10 @@ class Component:
         raise NotImplementedError
 
     def use_jobs(self, jobs: dict[int, Job]) -> None:
-        """A flush has replaced the table of all jobs by this one. Components that read it do so."""
+        """Read jobs from this table: a flush has replaced the old one. Few components need it."""
 
     def problems(self) -> Problems:
-        """The problems of each item, and None for each examined one. Jobs may change in between."""
+        """The problems of each item, and None for each examined one. Jobs may change between two
+        items.
+        """
         raise NotImplementedError

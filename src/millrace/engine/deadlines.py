@@ -52,7 +52,7 @@ class Deadlines(Component):
         #: only reads changes no job, but replies show them as waiting.
         self._found_due: dict[int, int] = {}
         self.max_found = MAX_FOUND_DUE
-        #: No holder's clock is further ahead of the server's.
+        #: The largest offset of a holder's clock from the server's.
         self._max_offset = 0
 
     # Changes

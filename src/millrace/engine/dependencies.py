@@ -54,7 +54,7 @@ class Dependencies(Component):
         blocker = self._jobs.get(seq)
         if blocker is None or blocker.state == DONE:
             return False
-        return blocker.state != DEAD or not self._policies[origin].dies_with_blocker
+        return blocker.state != DEAD or not self._policies[origin].fails_with_blocker
 
     # Changes
 

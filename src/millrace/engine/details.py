@@ -80,7 +80,8 @@ class JobDetails:
         self.tags = [] if tags is None else tags
         #: The time at which the lease expired, while its holder keeps it for a grace period.
         self.lapsed_at = lapsed_at
-        #: A command ended the job's lease, and the job is ahead of all other ready jobs.
+        #: Whether a command ended the job's lease, so that the job is ahead of all other ready
+        #: jobs.
         self.front = front
         self.last_error = last_error
         #: The id of the recurring job that created it.

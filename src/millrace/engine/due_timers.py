@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 #: Timers of the engine's components; other keys that are not numbers are alarms.
-_OWN_TIMERS: Final = frozenset(
+_COMPONENT_TIMERS: Final = frozenset(
     {
         TRIM_TIMER,
         LIMITS_TIMER,
@@ -50,7 +50,7 @@ class DueTimers:
         long_work: list[Callable[[int], None]] = []
         for key in timers.due(now, limit):
             if not isinstance(key, int):
-                if key not in _OWN_TIMERS:
+                if key not in _COMPONENT_TIMERS:
                     engine.alarms.append(key)
                 elif engine.unavailable:
                     timers.set(key, now + UNAVAILABLE_RETRY)
@@ -90,7 +90,7 @@ class DueTimers:
         """Whether a timer ends a duration; the others are points in time."""
         if isinstance(key, int):
             return self._waiters.waited_at_last_tick(key)
-        return key not in _OWN_TIMERS or key == TRIM_TIMER
+        return key not in _COMPONENT_TIMERS or key == TRIM_TIMER
 
     def _job_due(self, job: Job, now: int) -> None:
         engine = self._engine

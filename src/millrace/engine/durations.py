@@ -46,11 +46,11 @@ def percentiles(*some: Mapping[int, int]) -> Percentiles:
     if not total:
         return (0, 0, 0, 0)
     slots = sorted(together.items())
-    p50, p95, p99 = (_share(slots, total * part) for part in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (_percentile(slots, total * part) for part in (0.5, 0.95, 0.99))
     return total, p50, p95, p99
 
 
-def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
+def _percentile(slots: Iterable[tuple[int, int]], wanted: float) -> int:
     """The middle of the slot in which the running count reaches `wanted`."""
     seen = 0
     for where, count in slots:
@@ -60,7 +60,7 @@ def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
     return 0
 
 
-def below(counts: Sequence[int], power: int) -> int:
+def count_below(counts: Sequence[int], power: int) -> int:
     """The number of counted durations below 2**power microseconds."""
     return sum(counts[: 4 * (power - 1)])
 
@@ -84,7 +84,7 @@ class Durations:
         self.sum += microseconds
         self.recent[where] += 1
 
-    def turn(self) -> None:
+    def next_window(self) -> None:
         """Start the next window."""
         self.recent, self.before = Counts(int), self.recent
 
@@ -101,9 +101,9 @@ class ServerDurations:
         self.commits = Durations()
         self.lag = Durations()
 
-    def turn(self) -> None:
-        self.commits.turn()
-        self.lag.turn()
+    def next_window(self) -> None:
+        self.commits.next_window()
+        self.lag.next_window()
 
 
 class RecentDurations:
@@ -143,7 +143,7 @@ class RecentDurations:
             found = self._recent[queue] = (Counts(int), Counts(int))
         return found
 
-    def turn(self) -> None:
+    def next_window(self) -> None:
         """Start the next window; idle queues are forgotten."""
         self._recent, self._before = {}, self._recent
 

@@ -51,7 +51,7 @@ class Edits:
             change_set.rewritten[job.seq] = job
         self.record()
 
-    def set_rank(self, job: Job, rank: Number, place: int) -> None:
+    def set_rank(self, job: Job, rank: Number, position: int) -> None:
         """Change the rank and the position of a job."""
         queue = self._engine.queues[job.queue]
         queue.version += 1
@@ -61,7 +61,7 @@ class Edits:
             ready, parked.rank = None, rank
         if ready is not None:
             ready.remove(job)
-        job.rank, job.position = rank, place
+        job.rank, job.position = rank, position
         if ready is not None:
             ready.add(job)
         self.record_job(job)

@@ -60,9 +60,10 @@ class Engine:
         self.random = random
         self.rules = rules
         self._own_clock = rules.own_clock
-        #: Why the store fails, or empty. While it fails, no job changes and clients wait.
+        #: The reason why the store fails; empty if it works. While it fails, no job changes, and
+        #: clients wait.
         self.unavailable = ""
-        #: Why new jobs are refused; empty if they are accepted. The protocols check it.
+        #: The reason why new jobs are refused; empty if they are accepted. The protocols check it.
         self.pushes_refused = ""
 
         self.next_seq = 1
@@ -390,7 +391,7 @@ class Engine:
         result: bytes | None = None,
         unleased: bool = False,
         final: bool = False,
-        again_at: int | None = None,
+        retry_at: int | None = None,
         uses_try: bool = True,
         removes_queue: bool = False,
     ) -> None:
@@ -406,7 +407,7 @@ class Engine:
             result,
             unleased,
             final,
-            again_at,
+            retry_at,
             uses_try,
             removes_queue,
         )
@@ -451,9 +452,9 @@ class Engine:
         """Change pushed fields of a job."""
         self.edits.update(job, kind, payload, retries)
 
-    def set_rank(self, job: Job, rank: Number, place: int) -> None:
+    def set_rank(self, job: Job, rank: Number, position: int) -> None:
         """Change the rank and the position of a job."""
-        self.edits.set_rank(job, rank, place)
+        self.edits.set_rank(job, rank, position)
 
     def block(self, job: Job, blockers: list[int]) -> None:
         """Add blockers to a blocked job."""

@@ -65,7 +65,7 @@ class Event(NamedTuple):
     ended_at: int = 0
 
 
-#: An event in transit: a tuple, or the list that the store returns.
+#: An event as a plain tuple, or as the list that the store returns.
 Row = tuple[Any, ...]
 
 

@@ -38,21 +38,21 @@ class FailureGroups(Component):
     A reader that needs all groups runs `yield from groups.complete()` first.
     """
 
-    __slots__ = ("_jobs", "_of", "_owing", "by_fingerprint", "deferring")
+    __slots__ = ("_group_of", "_jobs", "_not_indexed", "by_fingerprint", "deferring")
 
     def __init__(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
         self.by_fingerprint: dict[str, ErrorGroup] = {}
-        self._of: dict[int, ErrorGroup] = {}
+        self._group_of: dict[int, ErrorGroup] = {}
         #: Jobs without a computed fingerprint.
-        self._owing: dict[int, Job] = {}
+        self._not_indexed: dict[int, Job] = {}
         #: Set while the server reads the store, so that fingerprints do not delay the start.
         self.deferring = False
 
     @property
     def count(self) -> int:
         """The number of jobs."""
-        return len(self._of) + len(self._owing)
+        return len(self._group_of) + len(self._not_indexed)
 
     def get(self, fingerprint: str) -> ErrorGroup | None:
         return self.by_fingerprint.get(fingerprint)
@@ -68,11 +68,11 @@ class FailureGroups(Component):
 
     def add(self, job: Job) -> None:
         """Enter a job that is dead because of an error, or waits for a retry."""
-        if not fails(job):
+        if not has_failed(job):
             return
         assert job.failure is not None
         if self.deferring:
-            self._owing[job.seq] = job
+            self._not_indexed[job.seq] = job
             return
         key = fingerprint(job.failure.group, job.failure.message)
         group = self.get(key)
@@ -80,7 +80,7 @@ class FailureGroups(Component):
             group = self.by_fingerprint[key] = ErrorGroup(key, job.failure.group, job)
         group.jobs[job.seq] = job
         group.dead += job.state == DEAD
-        self._of[job.seq] = group
+        self._group_of[job.seq] = group
         newest = group.newest.failure
         if newest is None or job.failure.last_at >= newest.last_at:
             group.newest = job
@@ -90,9 +90,9 @@ class FailureGroups(Component):
             self._leave(job.seq)
 
     def _leave(self, seq: int) -> None:
-        if self._owing.pop(seq, None) is not None:
+        if self._not_indexed.pop(seq, None) is not None:
             return
-        group = self._of.pop(seq, None)
+        group = self._group_of.pop(seq, None)
         if group is None:
             return
         job = group.jobs.pop(seq)
@@ -109,23 +109,25 @@ class FailureGroups(Component):
 
     def index_some(self) -> bool:
         """Compute one slice, and return whether fingerprints are still missing."""
-        for _ in range(min(FINGERPRINT_BATCH_SIZE, len(self._owing))):
-            self.add(self._owing.popitem()[1])
-        return bool(self._owing)
+        for _ in range(min(FINGERPRINT_BATCH_SIZE, len(self._not_indexed))):
+            self.add(self._not_indexed.popitem()[1])
+        return bool(self._not_indexed)
 
     def use_jobs(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
         self.by_fingerprint.clear()
-        self._of.clear()
-        self._owing.clear()
+        self._group_of.clear()
+        self._not_indexed.clear()
 
     def problems(self) -> Problems:
-        for seq in list(self._of):
-            group = self._of.get(seq)
+        for seq in list(self._group_of):
+            group = self._group_of.get(seq)
             job = None if group is None else group.jobs.get(seq)
-            if group is None or (job is not None and self._jobs.get(seq) is job and fails(job)):
+            if group is None or (
+                job is not None and self._jobs.get(seq) is job and has_failed(job)
+            ):
                 yield None
             else:
                 yield IndexProblem(
@@ -145,7 +147,7 @@ class FailureGroups(Component):
                 yield IndexProblem("failure", detail, job=group.newest)
         for seq in list(self._jobs):
             job = self._jobs.get(seq)
-            if job is None or not fails(job) or seq in self._owing or self._has(job):
+            if job is None or not has_failed(job) or seq in self._not_indexed or self._has(job):
                 yield None
             else:
                 yield IndexProblem("failure", "the job is missing from its failure group", job=job)
@@ -156,7 +158,7 @@ class FailureGroups(Component):
         return group is not None and group.jobs.get(job.seq) is job
 
 
-def fails(job: Job) -> bool:
+def has_failed(job: Job) -> bool:
     """Whether a job is dead because of an error, or waits for a retry."""
     if job.failure is None:
         return False

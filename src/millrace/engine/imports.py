@@ -142,7 +142,7 @@ def begin(engine: Engine, source: str, now: int) -> int:
 def require_open_run(engine: Engine, source: str, run: int) -> None:
     """Raise an error unless this run is open."""
     if runs_of(engine, source).last != run:
-        raise LoadError("Another import has started. Nothing of this import was kept.")
+        raise LoadError("Another import has started. The jobs of this import were discarded.")
     for name in load_names(source):
         bulk_loads.require_open(engine, name)
 

@@ -11,7 +11,7 @@ NO_PROTOCOL: Final = 0
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 
-#: A position from here on is fixed, and is behind the positions of all arrivals.
+#: A position of at least this value is fixed, and is behind the positions of all arrivals.
 AFTER_ARRIVALS: Final = 1 << 62
 #: A position below 0 is also fixed, and is ahead of all arrivals.
 BEFORE_ARRIVALS: Final = -AFTER_ARRIVALS
@@ -268,9 +268,9 @@ class Job:
         self.holder_protocol = holder_protocol
         self.failure = failure
         self.extra = extra
-        #: The time of its last end.
+        #: The time at which the job last ended.
         self.ended_at = ended_at
-        #: The cause of its last end.
+        #: The cause of that end.
         self.outcome = outcome
         self.lifetime = lifetime
 

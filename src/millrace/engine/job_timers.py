@@ -1,4 +1,4 @@
-"""The timers of jobs: for their present state, and for their time to live.
+"""The timers of jobs: for their current state, and for their time to live.
 
 The timer for the state of a job has the key seq. It ends a lease, starts a scheduled job, or ends
 the retention of an ended job. The timer for the time to live has the key seq + TTL_TIMER.
@@ -57,9 +57,9 @@ class JobTimers(Component):
         self._timers.clear_jobs()
 
     def problems(self) -> Problems:
-        """Every job that waits for a time has a timer, and no other job has one. The times are not
-        compared: clients' clocks differ from the server's, and timers are delayed while the store
-        fails.
+        """Every job that waits for a point in time has a timer, and no other job has one. The times
+        are not compared: clients' clocks differ from the server's, and timers are delayed while the
+        store fails.
         """
         for seq in list(self._jobs):
             yield None
@@ -70,14 +70,14 @@ class JobTimers(Component):
                 yield IndexProblem(
                     "timer", f"the {STATE_NAMES[job.state]} job has no timer", job=job
                 )
-        for key in job_keys(self._timers, lifelong=False):
+        for key in job_keys(self._timers, for_ttl=False):
             yield None
             job = self._jobs.get(key)
             if self._timers.when(key) is None:
                 continue
             if job is None:
                 yield IndexProblem("timer", f"a timer is set for job {key}, which does not exist")
-            elif not self._may_have(job):
+            elif not self._may_have_timer(job):
                 yield IndexProblem("timer", f"a {STATE_NAMES[job.state]} job has a timer", job=job)
 
     def _is_timed(self, job: Job) -> bool:
@@ -87,7 +87,7 @@ class JobTimers(Component):
             return not job.expires_at and job.due_at != FOREVER
         return job.state == SCHEDULED
 
-    def _may_have(self, job: Job) -> bool:
+    def _may_have_timer(self, job: Job) -> bool:
         """Whether a job may have a timer. While the store fails, a lease of a disconnected client
         has one that ends it later.
         """
@@ -116,7 +116,7 @@ class TtlTimers(Component):
         self._jobs = jobs
 
     def clear(self) -> None:
-        for key in job_keys(self._timers, lifelong=True):
+        for key in job_keys(self._timers, for_ttl=True):
             self._timers.cancel(key)
 
     def problems(self) -> Problems:
@@ -125,7 +125,7 @@ class TtlTimers(Component):
             job = self._jobs.get(seq)
             if job is not None and job.expires_at and self._when(seq) is None:
                 yield IndexProblem("timer", "the job's time to live has no timer", job=job)
-        for key in job_keys(self._timers, lifelong=True):
+        for key in job_keys(self._timers, for_ttl=True):
             yield None
             seq = key - TTL_TIMER
             job = self._jobs.get(seq)
@@ -140,8 +140,8 @@ class TtlTimers(Component):
         return self._timers.when(seq + TTL_TIMER)
 
 
-def job_keys(timers: TimerHeap, *, lifelong: bool) -> Iterator[int]:
+def job_keys(timers: TimerHeap, *, for_ttl: bool) -> Iterator[int]:
     """The keys of the timers for states of jobs, or for times to live."""
     for key in timers.keys():  # noqa: SIM118 - it is a method of the heap
-        if isinstance(key, int) and key >= 0 and (key >= TTL_TIMER) == lifelong:
+        if isinstance(key, int) and key >= 0 and (key >= TTL_TIMER) == for_ttl:
             yield key

@@ -31,7 +31,7 @@ FRONT_RANK: Final = 1 << 62
 
 
 def clear_holder(job: Job) -> None:
-    """Clear the last holder of a job that starts again."""
+    """Clear the last holder of a job that is about to start again."""
     job.holder, job.deadline = "", 0
 
 
@@ -192,9 +192,9 @@ class LeaseSet(Component):
         """Remove a job. Its holder may have been cleared before."""
         holder = self._holder_of.pop(job.seq, None)
         if holder is not None:
-            mine = self.by_holder[holder]
-            del mine[job.seq]
-            if not mine:
+            seqs = self.by_holder[holder]
+            del seqs[job.seq]
+            if not seqs:
                 del self.by_holder[holder]
 
     def end(self, job: Job) -> None:
@@ -251,14 +251,14 @@ class LeaseSet(Component):
             self.tick(now)
 
     def tick(self, now: int) -> None:
-        """End the next leases of closed connections. Those that have ended are skipped."""
+        """End the next leases of closed connections. Leases that have ended are skipped."""
         engine = self._engine
         for _ in range(min(LEASES_BATCH_SIZE, len(self._ending))):
             holder, seq = self._ending.popleft()
             job = engine.jobs.get(seq)
             if job is not None and job.state == LEASED and job.holder == holder:
                 queue = job.queue
-                self.end_lost(job, now, f"the connection {holder} has ended")
+                self.end_lost(job, now, f"the connection {holder} was closed")
                 engine.removal.remove_queue_if_left(job, queue, now)
         if self._ending:
             engine.timers.set(LEASES_TIMER, now)

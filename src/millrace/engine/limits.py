@@ -44,7 +44,7 @@ LIMITS_TIMER: Final = "limits"
 #: A sweep removes expired limits when the number of limits reaches this constant plus twice the
 #: number of limits after the last sweep.
 MIN_SWEPT_LIMITS: Final = 64
-#: The number of entries of a job's log that the engine keeps when it adds one.
+#: Maximum number of entries in the log of a job to which the engine adds one.
 MAX_LOG: Final = 100
 
 #: The start of the wait; the jid if the job's times are by its client's clock, else empty; the seq.
@@ -262,7 +262,7 @@ class Limits(Component):
                 self.holders[key][job.seq] = None
 
     def lease(self, job: Job) -> None:
-        """Add a newly leased job to the usage of all its keys, also of released ones."""
+        """Add a newly leased job to the usage of all its keys, including released ones."""
         details = None if job.extra is None else job.extra.details
         if details is not None and details.released_limits:
             details.released_limits = []
@@ -307,8 +307,8 @@ class Limits(Component):
     # Leasing
 
     def next_job(self, queue: Queue, now: int, *, counted: bool = False) -> Job | None:
-        """Remove the next job that its limits permit to lease from the order of the queue, and
-        return it. With `counted`, the caller has compared the number of running jobs with the
+        """Remove the next job whose limits permit a lease from the order of the queue, and return
+        it. With `counted`, the caller has compared the number of running jobs with the
         concurrency of the queue.
         """
         if "" in self.waiting:
@@ -351,7 +351,7 @@ class Limits(Component):
             details.add_entry("throttled", since, MAX_LOG, {"queue": shown_queue or queue.name})
         for other in keys_of(job):
             if other != key and other in self.waiting:
-                self.freed[other] = None  # it may have been the only job that this key let in
+                self.freed[other] = None  # it may have been the only job that this key admitted
         engine.change_set.record(job)
 
     def _entry(self, job: Job, parked: Parked) -> Entry:

@@ -16,7 +16,7 @@ class PayloadReader(Protocol):
     def read(self, seq: int) -> bytes: ...
 
     def read_large(self, seq: int) -> bytes:
-        """Read as `read` does, but let other threads run meanwhile: 32 MiB take 15 ms."""
+        """Read as `read` does, but let other threads run during the read: 32 MiB take 15 ms."""
         ...
 
     def read_part(self, seq: int, start: int, size: int) -> bytes: ...
@@ -64,14 +64,14 @@ class Payloads:
         self.awaited: PayloadRead | None = None
 
     def take_awaited(self) -> PayloadRead | None:
-        """The read that the last slice waits for, once. A method, because mypy would keep an
-        assignment of None before the slice, and the compiled code with it.
+        """Return the read that the last slice waits for, and clear it. This is a method because
+        mypy would infer None from an assignment before the slice, and so would the compiled code.
         """
         read, self.awaited = self.awaited, None
         return read
 
     def use_jobs(self, jobs: dict[int, Job]) -> None:
-        """A flush has replaced the table of all jobs by this one."""
+        """Read jobs from this table: a flush has replaced the old one."""
         self._jobs = jobs
 
     def read(self, job: Job) -> bytes:

@@ -31,19 +31,20 @@ class RetryDecision:
 class RetryPolicy:
     """Decides the next state of a job of this protocol after a failed or expired attempt.
 
-    The engine carries out the decision. It provides the randomness, so a seed repeats a run. The
-    attributes are class variables: so compiled code also finds the values of a Python subclass.
+    The engine carries out the decision. It provides the randomness, so that a run with the
+    same seed is repeatable. The attributes are class variables, because compiled code then finds
+    the values of a Python subclass.
     """
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
     #: the bound of the dead set does not apply.
     dead_for: ClassVar[int] = 15_552_000_000_000  # 180 days
     #: Group and message of the error of an expired lease.
-    expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run is over")
+    expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
     #: Whether an expired lease counts as a failure of the job.
     expiry_fails: ClassVar[bool] = True
     #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.
-    dies_with_blocker: ClassVar[bool] = False
+    fails_with_blocker: ClassVar[bool] = False
     #: Whether a queue is removed after the final failure of its last job.
     removes_empty_queue: ClassVar[bool] = False
     #: Whether a failed job returns to its old place; otherwise it is behind the ready jobs.

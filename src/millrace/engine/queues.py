@@ -160,9 +160,9 @@ class QueueSet(Component):
                 yield IndexProblem("queue", f"it is listed as {name}", queue=queue.name)
             found: list[IndexProblem] = []
             for state in range(len(queue.counts)):
-                right, said = counts[name, state], queue.counts[state]
-                if said != right:
-                    detail = f"{said} jobs are counted as {STATE_NAMES[state]}, but {right} are"
+                actual, counted = counts[name, state], queue.counts[state]
+                if counted != actual:
+                    detail = f"{counted} jobs are counted as {STATE_NAMES[state]}, but {actual} are"
                     found.append(IndexProblem("count", detail, queue=name))
             if versions.get(queue.name) == (queue, queue.version):
                 expected = ready.pop(name, None) or SeqSet()
@@ -178,7 +178,7 @@ def _ready_problems(
 ) -> Iterator[None]:
     """Check that the ready queue has each ready job once, in order."""
     ready = queue.ready
-    in_line = SeqSet()
+    seen = SeqSet()
     repeated: Counter[int] = Counter()
     length = early = 0
     for job in ready.examined():
@@ -186,16 +186,16 @@ def _ready_problems(
         if job is None:
             continue
         length += 1
-        if job.seq in in_line:
+        if job.seq in seen:
             repeated[job.seq] += 1
-        in_line.add(job.seq)
+        seen.add(job.seq)
         early += job.position < 0 and job.seq not in ready.parked
         if job.seq not in expected or jobs.get(job.seq) is not job:
             detail = f"the job is in the ready queue of {queue.name}, but not ready there"
             found.append(IndexProblem("ready", detail, job=job))
     for seq in expected:
         yield
-        times = 1 + repeated[seq] if seq in in_line else 0
+        times = 1 + repeated[seq] if seq in seen else 0
         if times != 1:
             detail = f"the job is ready, but {times} times in the ready queue"
             found.append(IndexProblem("ready", detail, job=jobs.get(seq)))

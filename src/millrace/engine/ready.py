@@ -11,7 +11,8 @@ from typing import Any, Final
 from .details import Number
 from .job import Job
 
-#: Minus rank, position, seq; then a number that makes entries unique: jobs are never compared.
+#: The negative rank, the position, the seq, and a number that makes entries unique, so that jobs
+#: are never compared.
 ReadyKey = tuple[Number, int, int, int, Job]
 #: While the number of tombstones is too high, each removal examines this number of entries.
 #: Examining a million at once would delay all clients.
@@ -267,8 +268,8 @@ class ReadyQueue:
         return ticket is not None and ticket[3] == key[3]
 
     def examined(self) -> Iterator[Job | None]:
-        """All jobs, in no particular order, and None for tombstones. The queue may change between
-        two of them: it is copied.
+        """All jobs, in no particular order, and None for tombstones. The queue is copied, because
+        it may change between two of them.
         """
         for job in list(chain(self._swept, self._fifo)):
             yield None if job.seq in self._tombstones else job
@@ -278,7 +279,7 @@ class ReadyQueue:
 
     def is_in_order(self) -> Generator[None, None, bool]:
         """Whether the deque is sorted and the heap has the keys that its jobs have. Yields for each
-        examined job; the result is valid if the queue did not change meanwhile.
+        examined job; the result is valid if the queue did not change during the check.
         """
         before = (-1, -1)
         for job in list(chain(self._swept, self._fifo)):

@@ -205,7 +205,7 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
             )
         case "leased":
             who = f"{reason.holder or 'an unnamed worker'} ({reason.protocol})"
-            return f"Leased by {who} since {format_time(since, now)}{_to(until, now)}."
+            return f"Leased by {who} since {format_time(since, now)}{_lease_end(until, now)}."
         case "done":
             return f"Completed {format_time(since, now)}.{_retained(until, now)}"
         case "dead":
@@ -223,7 +223,7 @@ def format_time(at: int, now: int) -> str:
     try:
         text = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError):
-        return "a time beyond the calendar"
+        return "after the year 9999"
     return (
         f"{text}, {format_span(now - at)} ago"
         if at <= now
@@ -256,7 +256,7 @@ def _waits_for(reason: Reason) -> str:
     return text
 
 
-def _to(until: int, now: int) -> str:
+def _lease_end(until: int, now: int) -> str:
     if not until:
         return "; the lease lasts while its connection is open"
     if until <= now:  # the clock of the next client decides

@@ -38,7 +38,9 @@ class Removal:
         self._engine.caller.must_wait = True
 
     def end_of_life(self, job: Job, now: int) -> None:
-        """Remove a job whose time to live is over, or a transient job whose client has gone."""
+        """Remove a job whose time to live is over, or a transient job whose client has
+        disconnected.
+        """
         counts = self._engine.timer_counts
         if job.state in {DONE, DEAD}:
             counts.purged += 1

@@ -1,7 +1,7 @@
 """Restoration of jobs from the store, at the start or after a refused commit; removal of all jobs.
 
-Commands do no extra work for a later undo. The undo removes every job that the refused change sets
-touched from all components, and restores what the store has.
+Commands do no extra work for a possible undo. The undo removes every job that the refused change
+sets touched from all components, and restores what the store has.
 """
 
 from collections.abc import Iterable
@@ -80,7 +80,8 @@ class Restoration:
         for load in {job.extra.load for job in jobs if job.extra is not None and job.extra.load}:
             if load in engine.staged:  # sort: the restored jobs are at the end
                 engine.staged[load] = dict(sorted(engine.staged[load].items()))
-        # The revert also undid ends of leases and jobs by closed connections: repeat them.
+        # The revert also restored leases and jobs that closed connections had ended: end them
+        # again.
         for job in engine.leased.values():
             if (
                 job.holder_protocol in engine.rules.bound
@@ -137,7 +138,7 @@ class Restoration:
         return job.holder_protocol in self._engine.rules.bound
 
     def orphaned_transients(self) -> list[Job]:
-        """Transient jobs whose client has gone or no longer waits."""
+        """Transient jobs whose client has disconnected or no longer waits."""
         engine = self._engine
         return [
             job
@@ -219,8 +220,8 @@ class Restoration:
         engine.statistics = Statistics()
 
     def _replace_table(self) -> None:
-        """Remove all jobs from the table. To empty it takes 45 ms for 1,000,000 jobs, so each
-        component uses a new one.
+        """Remove all jobs from the table. Emptying it takes 45 ms for 1,000,000 jobs, so each
+        component gets a new one.
         """
         engine = self._engine
         for table in engine.table.replace():

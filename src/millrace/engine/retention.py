@@ -1,4 +1,4 @@
-"""Retention of ended jobs: their time and their number."""
+"""Retention of ended jobs: how long they are kept, and how many of them."""
 
 from collections import OrderedDict
 from typing import Final
@@ -20,7 +20,7 @@ RETENTION_SETTING: Final = "retention"
 
 #: One command drops at most this number of surplus jobs; a timer drops the rest in such steps.
 TRIM_BATCH_SIZE: Final = 64
-#: The key of that timer.
+#: The key of the timer that drops surplus jobs.
 TRIM_TIMER: Final = "trim the dead set"
 
 
@@ -117,8 +117,8 @@ class Retention(Component):
         indexes = {
             "done": self.done,
             "dead": self.dead,
-            "dying": self.dead_kept,
-            "kept": self.done_kept,
+            "dead, with its own retention": self.dead_kept,
+            "done, with its own retention": self.done_kept,
         }
         for name, index in indexes.items():
             for seq in list(index):

@@ -16,7 +16,7 @@ def sizes(engine: Engine) -> dict[str, int]:
         "dead": len(engine.dead) + len(engine.dead_kept),
         "queues": len(engine.queues),
         "waiters": sum(len(queue.waiters) for queue in queues),
-        "notes": len(engine.settings),
+        "settings": len(engine.settings),
         "statistics days": len(engine.statistics.days),
         "failure groups": len(engine.failure_groups),
         "timers": len(engine.timers),

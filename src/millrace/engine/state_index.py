@@ -110,7 +110,7 @@ class StateIndex(Component):
                 yield IndexProblem("state", detail, job=job)
         total = sum(retrying.values())
         if version == self._version and (self.retrying, self.retries) != (total, retrying):
-            detail = f"{self.retrying} jobs are counted as retried, but {total} are"
+            detail = f"{self.retrying} jobs are counted as retrying, but {total} are"
             yield IndexProblem("count", detail)
         yield from self._load_problems()
 

@@ -225,7 +225,7 @@ class Statistics:
         return self._totals
 
     def since(self, clock: int) -> int:
-        """The first day of the retained statistics. It does not depend on the newest day alone,
+        """The first day of the retained statistics. It does not depend only on the newest day,
         because the clock of the server or of a client may have been ahead.
         """
         newest = max((day for _, day in self.days), default=0)

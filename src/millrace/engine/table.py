@@ -133,7 +133,7 @@ class JobTable(Component):
             exists = all(self.jobs.get(job.seq) is job for job in self._duplicates.get(jid, ()))
             found = self.by_jid.get(jid)
             if known and not (exists and found is not None and found.jid == jid):
-                yield IndexProblem("id", f"{jid} leads to a job that does not exist")
+                yield IndexProblem("id", f"{jid} refers to a job that does not exist")
             else:
                 yield None
 

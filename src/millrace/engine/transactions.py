@@ -1,7 +1,7 @@
 """Large transactions: several pushes and completions that take effect together, in bounded steps.
 
 A client stages the pushes over several turns. Staged jobs are blocked, so no client can lease one.
-`seal` is the point of no return: one durable setting records the completions, and that the staged
+`seal` is the commit point: one durable setting records the completions, and that the staged
 jobs are released. A timer then carries out a batch per turn. After a restart, or after a refused
 commit, a transaction that was not sealed is discarded, and a sealed one continues.
 """
@@ -38,11 +38,11 @@ _decode = msgspec.msgpack.Decoder(_Sealed).decode
 
 
 class Transactions:
-    __slots__ = ("_completing", "_engine", "_numbers", "_open", "_sealed")
+    __slots__ = ("_completing", "_engine", "_last_number", "_open", "_sealed")
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._numbers = 0
+        self._last_number = 0
         #: Transactions that a connected client is staging.
         self._open: set[str] = set()
         #: Sealed transactions with the seqs that they have not completed yet.
@@ -62,8 +62,8 @@ class Transactions:
 
     def begin(self, now: int) -> str:
         """Open a transaction, and return its name."""
-        self._numbers += 1
-        name = f"{TRANSACTION_PREFIX}{self._engine.next_seq}-{self._numbers}"
+        self._last_number += 1
+        name = f"{TRANSACTION_PREFIX}{self._engine.next_seq}-{self._last_number}"
         self._open.add(name)
         return name
 
@@ -89,7 +89,7 @@ class Transactions:
         return name in self._sealed
 
     def abandon(self, name: str, now: int) -> None:
-        """The client is gone, or a step was refused: discard the staged jobs."""
+        """Discard the staged jobs, after the client has disconnected or a step was refused."""
         self._open.discard(name)
         self._continue(now)
 

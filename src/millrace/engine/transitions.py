@@ -64,7 +64,7 @@ class Transitions:
         engine = self._engine
         before, seq, change_set = job.state, job.seq, engine.change_set
         if before * 8 + to not in LEGAL[cause]:
-            raise AssertionError(f"job {seq}: {cause} may not lead from {before} to {to}")
+            raise AssertionError(f"job {seq}: {cause} does not lead from {before} to {to}")
         queue.version += 1
 
         limited = False

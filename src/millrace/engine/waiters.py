@@ -18,7 +18,7 @@ class Waiter:
         "actor",
         "holder",
         "key",
-        "lease_for",
+        "lease_duration",
         "must_wait",
         "new_queues",
         "owner",
@@ -38,8 +38,8 @@ class Waiter:
         self.seq = 0
         #: The number of its queues that did not exist before.
         self.new_queues = 0
-        #: The duration of the lease; 0 for that of the job.
-        self.lease_for = 0
+        #: The duration of the lease; 0: the duration that the job defines.
+        self.lease_duration = 0
         #: The reply with the delivered job must wait for the commit.
         self.must_wait = False
         #: The waiter also receives the removal of the job. Other clients wait until their timeouts.
@@ -64,8 +64,8 @@ class WaiterSet:
     """All waiters, and the results that the server must send to them."""
 
     __slots__ = (
-        "_known_at_tick",
         "_last_key",
+        "_last_key_at_tick",
         "_queues",
         "_timers",
         "_waiters",
@@ -79,7 +79,7 @@ class WaiterSet:
         self._queues = queues
         self._timers = timers
         self._last_key = 0
-        self._known_at_tick = 0
+        self._last_key_at_tick = 0
         self._waiters: dict[int, Waiter] = {}
         #: Waiters for the end of a job, by its seq.
         self.by_job: dict[int, list[Waiter]] = {}
@@ -155,7 +155,7 @@ class WaiterSet:
                 self.outcomes.append((waiter, outcome))
 
     def tick(self) -> None:
-        self._known_at_tick = self._last_key
+        self._last_key_at_tick = self._last_key
 
     def time_out(self, key: int, now: int) -> None:
         """Report the timeout of a waiter."""
@@ -169,7 +169,7 @@ class WaiterSet:
 
     def waited_at_last_tick(self, key: Hashable) -> bool:
         """Whether a timer key belongs to a waiter that already waited at the last tick."""
-        return isinstance(key, int) and self._known_at_tick <= key < 0
+        return isinstance(key, int) and self._last_key_at_tick <= key < 0
 
     def problems(self) -> Problems:
         """The problems of queues and timers, and None for each examined item."""

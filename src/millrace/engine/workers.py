@@ -52,11 +52,11 @@ class Worker:
 class WorkerRegistry:
     """All known workers of one protocol."""
 
-    __slots__ = ("_away", "_forget_at", "known")
+    __slots__ = ("_disconnected", "_forget_at", "known")
 
     def __init__(self) -> None:
         self.known: dict[str, Worker] = {}
-        self._away: OrderedDict[str, Worker] = OrderedDict()
+        self._disconnected: OrderedDict[str, Worker] = OrderedDict()
         self._forget_at = 0
 
     def connect(self, wid: str, now: int) -> Worker:
@@ -71,7 +71,7 @@ class WorkerRegistry:
             worker.started_at = now
         worker.beat_at = now
         worker.connections += 1
-        self._away.pop(wid, None)
+        self._disconnected.pop(wid, None)
         return worker
 
     def disconnect(self, worker: Worker) -> None:
@@ -83,9 +83,9 @@ class WorkerRegistry:
         if len(worker.wid) > MAX_WORKER_ID_LENGTH:
             del self.known[worker.wid]
             return
-        self._away[worker.wid] = worker
-        if len(self._away) > MAX_DISCONNECTED_WORKERS:
-            del self.known[self._away.popitem(last=False)[0]]
+        self._disconnected[worker.wid] = worker
+        if len(self._disconnected) > MAX_DISCONNECTED_WORKERS:
+            del self.known[self._disconnected.popitem(last=False)[0]]
 
     def connected(self) -> list[Worker]:
         return [worker for worker in self.known.values() if worker.connections]
@@ -95,4 +95,4 @@ class WorkerRegistry:
         limit = now - FORGET_AFTER
         for worker in [w for w in self.known.values() if not w.connections and w.beat_at < limit]:
             del self.known[worker.wid]
-            self._away.pop(worker.wid, None)
+            self._disconnected.pop(worker.wid, None)

@@ -12,7 +12,8 @@ class ByteBuffer:
     """Input as lines, and as blocks of a known size. A protocol whose commands have no such
     structure parses `data` from `start` on, and calls `join` if a command continues in later input.
 
-    Bytes are searched once and copied a bounded number of times, however small the pieces are.
+    Bytes are searched once and copied a bounded number of times, regardless of the size of the
+    pieces.
     """
 
     __slots__ = ("_later", "_limit", "_searched", "data", "start", "too_long")
@@ -48,10 +49,10 @@ class ByteBuffer:
         else:
             self._later += data
 
-    def at(self, place: int) -> int:
+    def at(self, position: int) -> int:
         """The buffered byte at this position."""
-        place += self.start
-        return self.data[place] if place < len(self.data) else self._later[place - len(self.data)]
+        at = position + self.start
+        return self.data[at] if at < len(self.data) else self._later[at - len(self.data)]
 
     def line(self) -> bytes | None:
         """The next line without its LF; None if it is incomplete."""
@@ -113,8 +114,8 @@ class ByteBuffer:
 class LineBuffer:
     """Input as lines without their LF. No line is longer than `limit`.
 
-    A line is cut when it is taken: a client can send a hundred thousand empty lines in one piece,
-    and other clients do not wait while the buffer splits them.
+    A line is split off when it is taken: a client can send a hundred thousand empty lines in one
+    piece, and other clients do not wait while the buffer splits them.
     """
 
     __slots__ = ("_at", "_large", "_large_size", "_partial", "limit", "pending", "size", "too_long")
@@ -153,7 +154,7 @@ class LineBuffer:
         return self.size + len(self._partial) + self._large_size
 
     @property
-    def partial(self) -> bytes:
+    def partial_head(self) -> bytes:
         """The first byte of the incomplete line, which identifies a TLS client."""
         return bytes(self._partial[:1] if self._large is None else self._large.getbuffer()[:1])
 

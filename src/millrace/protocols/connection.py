@@ -17,7 +17,7 @@ from .queue_rules import rule_of, unlimited_engine
 from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
-#: A slice of a long command uses up the share of its client in a turn.
+#: The cost of a slice of a long command: it uses up the share of its client in a turn.
 SLICE_COST: Final = 64
 #: After a reply of this size the next command runs in the next turn, so that the reply is sent.
 LARGE_REPLY: Final = 65_536
@@ -120,7 +120,7 @@ class Hub:
         return False
 
     def alarm(self, what: str, now: int) -> None:
-        """The time set with engine.set_alarm((self, what), when) has come."""
+        """Handle an alarm that was set with engine.set_alarm((self, what), when)."""
         raise NotImplementedError
 
     def queue_forgotten(self, name: str) -> None:
@@ -131,7 +131,7 @@ class Hub:
         return {}
 
     def wake(self, now: int) -> None:
-        """The event has happened that work of this hub waits for."""
+        """Continue the work of this hub: the event that it waits for has happened."""
 
     def clock_moved(self, by: int) -> None:
         """The wall clock jumped by `by` microseconds; `by` is negative if it was set back."""
@@ -156,7 +156,7 @@ class Connection:
         self.engine = engine
         self.caller = Caller(unlimited_engine(engine), protocol)
         self.replies: list[Reply] = []
-        #: The connection ends after the replies.
+        #: The connection is closed after the replies.
         self.closing = False
         #: The client may still be sending: the server reads and discards input for a while before
         #: it closes, so that a reset does not destroy the last reply.
@@ -196,18 +196,18 @@ class Connection:
         """Buffer input without executing it."""
         raise NotImplementedError
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
+    def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         """Buffer input and execute commands."""
         self.feed(data)
-        return self.run(now, most)
+        return self.run(now, max_cost)
 
-    def run(self, now: int, most: int) -> bool:
-        """Execute commands up to the total cost `most`. Return whether more commands are ready."""
+    def run(self, now: int, max_cost: int) -> bool:
+        """Execute commands up to this total cost. Return whether more commands are ready."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
         try:
             while self.waiter is None and not self.closing:
-                if most <= 0 and (self.work is not None or self.has_input()):
+                if max_cost <= 0 and (self.work is not None or self.has_input()):
                     return True
                 if self.work is None:
                     caller.must_wait = False
@@ -216,10 +216,10 @@ class Connection:
                     cost = self.work_slice()
                 if not cost:
                     return False
-                most -= cost
+                max_cost -= cost
                 replies = self.replies
                 if replies and len(replies[-1].data) > LARGE_REPLY:
-                    most = 0
+                    max_cost = 0
             return False
         finally:
             engine.caller = engine.server_caller
@@ -237,14 +237,14 @@ class Connection:
         """Execute the command in a line, for protocols that call `dispatch`."""
         raise NotImplementedError
 
-    def notify(self, now: int, tell: Callable[..., None], *what: object) -> None:
+    def notify(self, now: int, callback: Callable[..., None], *arguments: object) -> None:
         """Call a method of this connection with the result of a wait, or with an alarm."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
         if self.work is None:
             caller.must_wait = False
         try:
-            tell(*what, now)
+            callback(*arguments, now)
         finally:
             engine.caller = engine.server_caller
 
@@ -369,13 +369,13 @@ class Connection:
         self.work_waits = True
 
     def wake(self, now: int) -> None:
-        """The event has happened that the long command waits for."""
+        """Continue the long command: the event that it waits for has happened."""
         self.work_waits = False
         if self.session is not None:
             self.session.wake()
 
     def drop_work(self) -> None:
-        """Give up a long command. Its `finally` clauses run here: those of an abandoned compiled
+        """Abandon a long command. Its `finally` clauses run here: those of an abandoned compiled
         generator never run.
         """
         work, self.work, self.work_size = self.work, None, 0
@@ -383,7 +383,7 @@ class Connection:
             work.close()
 
     def stop_waiting(self, now: int) -> None:
-        """The server stops: answer a command that waits as if its time were over."""
+        """The server stops: answer a command that waits as if it had timed out."""
 
     def reject_web_client(self, hub: Hub) -> None:
         """Answer in HTTP and close: this client speaks HTTP or TLS (see web_clients.py)."""
@@ -396,7 +396,7 @@ class Connection:
         raise NotImplementedError
 
     def alarm(self, what: str, now: int) -> None:
-        """The time set with engine.set_alarm((self, what), when) has come."""
+        """Handle an alarm that was set with engine.set_alarm((self, what), when)."""
         raise NotImplementedError
 
     def clock_moved(self, by: int) -> None:

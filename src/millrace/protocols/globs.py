@@ -68,7 +68,7 @@ class LinearMatcher:
 
     def matches(self, name: bytes) -> bool:
         first, last = self._first, self._last
-        if not first.stands_at(name, 0):
+        if not first.matches_at(name, 0):
             return False
         if last is None:
             return len(name) == first.length
@@ -77,7 +77,7 @@ class LinearMatcher:
             at = part.find(name, at, end)
             if at < 0:
                 return False
-        return at <= end and last.stands_at(name, end)
+        return at <= end and last.matches_at(name, end)
 
 
 class _Part:
@@ -90,7 +90,7 @@ class _Part:
             for byte in _bytes_of(expression):
                 self._masks[byte] |= 1 << at
 
-    def stands_at(self, name: bytes, at: int) -> bool:
+    def matches_at(self, name: bytes, at: int) -> bool:
         if at < 0 or at + self.length > len(name):
             return False
         masks = self._masks
@@ -120,20 +120,20 @@ def _parts(pattern: bytes) -> list[list[bytes]]:
     parts: list[list[bytes]] = [[]]
     at, end = 0, len(pattern)
     while at < end:
-        sign = pattern[at : at + 1]
+        character = pattern[at : at + 1]
         at += 1
-        if sign == b"*":
+        if character == b"*":
             parts.append([])
-        elif sign == b"?":
+        elif character == b"?":
             parts[-1].append(b".")
-        elif sign == b"[":
+        elif character == b"[":
             one, at = _one_of(pattern, at)
             parts[-1].append(one)
         else:
-            if sign == b"\\" and at < end:
-                sign = pattern[at : at + 1]
+            if character == b"\\" and at < end:
+                character = pattern[at : at + 1]
                 at += 1
-            parts[-1].append(re.escape(sign))
+            parts[-1].append(re.escape(character))
     return parts
 
 

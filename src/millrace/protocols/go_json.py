@@ -9,7 +9,7 @@ import msgspec
 from . import go_scanner
 from .errors import BadJson
 
-#: Longer JSON is not read step by step.
+#: Longer JSON is not read step by step, because that is slow.
 MAX_SLOW_PARSE_BYTES: Final = 80 << 10
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -52,7 +52,7 @@ def _canonical_token(match: re.Match[bytes]) -> bytes:
     return _HTML.sub(lambda found: b"\\u%04x" % ord(found.group().decode()), text)
 
 
-def mend(line: bytes) -> bytes:
+def replace_surrogates(line: bytes) -> bytes:
     r"""Replace lone surrogates (`\ud800`), which JavaScript clients send, by U+FFFD."""
     if b"\\ud" not in line and b"\\uD" not in line:
         return line
@@ -66,10 +66,10 @@ def members(line: bytes) -> dict[str, bytes]:
     except msgspec.MsgspecError as error:
         if line.strip() == b"null":
             return {}
-        mended = mend(line)
-        if mended == line:
+        repaired = replace_surrogates(line)
+        if repaired == line:
             raise BadJson(plain(error)) from None
-        return members(mended)
+        return members(repaired)
     except RecursionError:
         return _deep_members(line)
     except UnicodeDecodeError:
@@ -101,19 +101,19 @@ def deep_pieces(line: bytes) -> list[bytes]:
 
 def folded(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """The `known` members by lower-case key, without nulls, and the other members."""
-    mine: dict[str, bytes] = {}
+    matching: dict[str, bytes] = {}
     others: dict[str, bytes] = {}
     for key, raw in members(line).items():
         name = key.lower()
         if name not in known:
             others[key] = raw
         elif raw != b"null":
-            mine[name] = raw
-    return mine, others
+            matching[name] = raw
+    return matching, others
 
 
 def string(raw: bytes | None, name: str) -> str:
-    """A member that must be a string; absent is empty."""
+    """A member that must be a string; empty if it is absent."""
     if raw is None:
         return ""
     if raw[:1] != b'"':  # any other value is refused without decoding it
@@ -123,7 +123,7 @@ def string(raw: bytes | None, name: str) -> str:
 
 
 def integer(
-    raw: bytes | None, name: str, least: int = -(1 << 63), most: int = (1 << 63) - 1
+    raw: bytes | None, name: str, minimum: int = -(1 << 63), maximum: int = (1 << 63) - 1
 ) -> int | None:
     """A member that must be an integer literal within these bounds."""
     if raw is None:
@@ -131,13 +131,13 @@ def integer(
     value = _value(raw, name) if raw[:1] in _NUMERIC else None
     if not isinstance(value, int):
         raise BadJson(f"{name} must be an integer")
-    if not least <= value <= most:
+    if not minimum <= value <= maximum:
         raise BadJson(f"{name} is out of range")
     return value
 
 
 def strings(raw: bytes | None, name: str) -> list[str]:
-    """A member that must be an array of strings; absent is empty."""
+    """A member that must be an array of strings; empty if it is absent."""
     if raw is None:
         return []
     try:

@@ -10,7 +10,7 @@ from typing import Final
 
 from .errors import BadJson
 
-END: Final = "unexpected end of JSON input"
+UNEXPECTED_END: Final = "unexpected end of JSON input"
 TOO_DEEP: Final = "exceeded max depth"
 MAX_DEPTH: Final = 10_000
 
@@ -20,7 +20,7 @@ KEY: Final = "looking for beginning of object key string"
 COLON: Final = "after object key"
 MEMBER: Final = "after object key:value pair"
 ELEMENT: Final = "after array element"
-NOTHING: Final = "after top-level value"
+END_OF_INPUT: Final = "after top-level value"
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _STRING: Final = re.compile(
@@ -73,9 +73,9 @@ def pieces(text: bytes) -> list[bytes]:
             opened = opened and end == at
             at = end
         if at == len(text):
-            if expected == NOTHING:
+            if expected == END_OF_INPUT:
                 return found
-            raise BadJson(END)
+            raise BadJson(UNEXPECTED_END)
         char = text[at]
         depth = len(brackets)
         if (
@@ -117,7 +117,7 @@ def pieces(text: bytes) -> list[bytes]:
 
 def members(text: bytes) -> list[tuple[str, bytes]]:
     """The members of an object in their order, with repeated keys, in lower case. Raise BadJson for
-    another value. In Go, null is an object without members.
+    any other kind of value. In Go, null is an object without members.
     """
     found = pieces(text)
     what = kind(text.lstrip(b" \t\r\n"))
@@ -149,7 +149,7 @@ def quoted(text: str) -> str:
 
 def _after(brackets: bytearray) -> str:
     if not brackets:
-        return NOTHING
+        return END_OF_INPUT
     return MEMBER if brackets[-1] == 0x7B else ELEMENT
 
 
@@ -173,7 +173,7 @@ def _scalar(text: bytes, at: int) -> int:
 def _string(text: bytes, at: int) -> int:
     at = _end(_STRING, text, at)
     if at == len(text):
-        raise BadJson(END)
+        raise BadJson(UNEXPECTED_END)
     char = text[at]
     if char == 0x22:
         return at + 1

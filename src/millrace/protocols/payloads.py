@@ -14,8 +14,6 @@ from .errors import BadJson
 
 #: The name of the encoding in replies.
 BASE64: Final = "base64"
-#: JSON that the fast decoder refuses is read step by step up to this size; longer JSON is text.
-MAX_UNUSUAL: Final = 80 << 10
 
 _check: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -35,10 +33,10 @@ def is_json(payload: bytes) -> bool:
     try:
         _check(payload)
     except msgspec.MsgspecError:
-        mended = go_json.mend(payload)
-        return mended != payload and is_json(mended)
-    except RecursionError:  # too deep for the fast decoder
-        return len(payload) <= MAX_UNUSUAL and _is_deep_json(payload)
+        repaired = go_json.replace_surrogates(payload)
+        return repaired != payload and is_json(repaired)
+    except RecursionError:  # too deep for the fast decoder; longer payloads count as text
+        return len(payload) <= go_json.MAX_SLOW_PARSE_BYTES and _is_deep_json(payload)
     return True
 
 

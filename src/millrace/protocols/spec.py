@@ -31,7 +31,7 @@ class ProtocolSpec(NamedTuple):
 
     policy: RetryPolicy
     rights: LeaseRights = LeaseRights()
-    #: The clients bring their own time, which applies to their jobs and leases.
+    #: Clients send their own time, which applies to their jobs and leases.
     own_clock: bool = False
     #: From the section of the configuration, and the context.
     make_hub: Callable[[Any, HubContext], Hub] | None = None

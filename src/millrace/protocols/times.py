@@ -78,13 +78,13 @@ _LAYOUT: Final = "2006-01-02T15:04:05.999999999Z07:00"
 
 def parse_rfc3339(text: str) -> int:
     """Parse a time to microseconds. Raise ValueError with the message of Go's time.Parse."""
-    complaint = f'parsing time "{text}" as "{_LAYOUT}": '
+    message = f'parsing time "{text}" as "{_LAYOUT}": '
     found: list[str] = []
     rest = text
     for pattern, name in _PARTS:
         match = pattern.match(rest)
         if match is None:
-            raise ValueError(f'{complaint}cannot parse "{rest}" as "{name}"')
+            raise ValueError(f'{message}cannot parse "{rest}" as "{name}"')
         found.append(match.group())
         rest = rest[match.end() :]
     if rest:

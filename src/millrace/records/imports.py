@@ -53,7 +53,7 @@ class ImportedJob(AdminRequest):
     rank: int | float = 0
     #: Time at which the job becomes ready; 0 is now.
     due: int = 0
-    #: A fixed place in the queue; 0 is the place of the arrival.
+    #: A fixed position in the queue; 0 is the position of the arrival.
     place: int = 0
     #: End of its time to live; 0 is none.
     expires: int = 0

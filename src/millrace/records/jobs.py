@@ -106,7 +106,7 @@ class JobPage(Record):
 
 
 class RelatedJob(Record):
-    """A job that another one waits for, or that waits for another one."""
+    """A job that another job waits for, or that waits for another job."""
 
     jid: Annotated[str, Doc("ID", "ID of the job.")]
     seq: Annotated[int, Doc("Number", "Number of the job.")]

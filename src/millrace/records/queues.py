@@ -4,7 +4,7 @@ from typing import Annotated
 
 from .types import Cursor, Day, Doc, Duration, LatencySummary, Record, StateCounts, Time
 
-#: Number of slots in a histogram: 60 seconds, 60 minutes, 24 hours, then days.
+#: Number of slots in a histogram: 60 seconds, 59 minutes, 23 hours, 6 days.
 HISTOGRAM_SLOTS = 148
 
 
@@ -68,7 +68,7 @@ class DurationSpread(Record, array_like=True):
         dict[int, int],
         Doc(
             "Histogram",
-            "Numbers of durations: 60 slots of a second, 60 of a minute, 24 of an hour, then days.",
+            "Counts of durations: 60 slots of a second, 59 of a minute, 23 of an hour, 6 of a day.",
             form="histogram",
         ),
     ] = {}

@@ -62,7 +62,7 @@ TagName = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
 Text = Annotated[str, Meta(max_length=MAX_TERM)]
 Date = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 Priority = Annotated[float, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-#: A JSON number such as 3.0 is an integer, too.
+#: A JSON number such as 3.0 is also an integer.
 WholeNumber = Annotated[float, Meta(multiple_of=1)]
 Tags = Annotated[list[TagName], Meta(max_length=MAX_TAGS)]
 Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
@@ -139,7 +139,7 @@ class ListAudit(AdminRequest):
 
 
 class GetMetrics(AdminRequest):
-    """The numbers of /metrics; `limit` queues have numbers of their own."""
+    """The numbers of /metrics, separately for up to `limit` queues."""
 
     limit: Annotated[int, Meta(ge=0, le=MAX_LARGE_PAGE_SIZE)] = 100
 
@@ -207,7 +207,7 @@ class SearchJobs(AdminRequest):
 
 
 class GetJob(AdminRequest):
-    """A job by ID or number. Of several jobs with one ID the oldest, unless `seq` selects one."""
+    """A job by ID or number. If several jobs have the ID, the oldest, unless `seq` selects one."""
 
     id: str
     seq: int = 0
@@ -229,7 +229,7 @@ class ActionRequest(AdminRequest):
     """An action on named jobs or on all jobs that match a filter; see admin.actions."""
 
     action: JobActionName
-    #: IDs; of several jobs with one ID the oldest.
+    #: IDs; if several jobs have an ID, the action applies to the oldest.
     jobs: list[str] = []
     #: Job numbers.
     seqs: list[int] = []
@@ -332,9 +332,9 @@ class PushJobs(AdminRequest):
 
     jobs: list[PushJob]
     by: str = ""
-    #: A request with the key of an earlier one returns the reply of that one for a day.
+    #: A request with the key of an earlier request gets the reply to the earlier one, for a day.
     key: str = ""
-    #: Digest of the request; with the same key it must be the same.
+    #: Digest of the request; requests with the same key must have the same digest.
     digest: str = ""
 
 
@@ -405,7 +405,7 @@ class SocketRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 # The HTTP API: query parameters and bodies
 
-#: The server waits no longer for a job than this.
+#: Maximum time that the server waits for a job.
 MAX_WAIT_SECONDS: Final = 60.0
 MAX_DELAY_SECONDS: Final = 3_153_600_000
 #: Characters of a search.

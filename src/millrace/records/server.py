@@ -72,7 +72,7 @@ class Overview(Record):
 
 
 class Health(Record):
-    """A cheap sign of life."""
+    """A cheap liveness check."""
 
     now: Time
     #: Reason why the server accepts no changes; else empty.
@@ -230,7 +230,7 @@ class Metrics(Record):
     halted: bool
     #: Whether new jobs are refused, for example because the disk or the memory is full.
     pushes_refused: bool = False
-    #: Time since when the oldest job of a queue is ready, by queue as above.
+    #: Time at which the oldest ready job of a queue became ready, by queue as above.
     oldest: dict[str, int] = {}
     disk_free: int = 0
     disk_size: int = 0
@@ -239,7 +239,7 @@ class Metrics(Record):
 
 
 class Counters(Record):
-    """A part of the counters, as they are after an event of the journal."""
+    """A part of the counters, as of an event of the journal."""
 
     event: int
     #: Queues with their numbers of jobs by state.

@@ -19,9 +19,9 @@ LOGIN_REFUSED: Final = "login refused"
 
 SECOND: Final = 1_000_000
 MAX_PAGE_SIZE: Final = 1000
-#: Queues, failure groups, found jobs and audit entries take more room in a reply.
+#: Queues, failure groups, found jobs and audit entries are larger, so a page has fewer of them.
 MAX_LARGE_PAGE_SIZE: Final = 500
-#: Bytes of the name of a queue; Go Job Queue accepts no longer name.
+#: Maximum length of the name of a queue in bytes: the limit of Go Job Queue.
 MAX_QUEUE_NAME: Final = 255
 #: Characters of an ID or a kind that is pushed over HTTP, and of a worker's name.
 MAX_NAME: Final = 255

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two checks of the TLS files.
 TLS_CHECK_INTERVAL = 5.0
-#: Seconds between two steps that look for idle queues.
+#: Seconds between two steps of the search for idle queues.
 QUEUE_CHECK_INTERVAL = 5.0
 #: Open sockets by section.
 Sockets = dict[str, list[socket.socket]]
@@ -71,8 +71,8 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     config = loaded.config
     files = file_limits.raise_limit()
     os.umask(0o077)  # data, lake and the files of child processes are private to this user
-    # Jobs are not tracked by the garbage collector and our objects form no cycles: it can run
-    # rarely, and not at all during recovery.
+    # The garbage collector does not track jobs, and the objects of the server form no cycles: it
+    # can run rarely, and not at all during recovery.
     gc.set_threshold(50_000, 20, 100)
     gc.disable()
     # After a sync, the commit thread must not wait long for the thread of the loop.
@@ -179,12 +179,12 @@ async def _serve(
         )
         os._exit(3)
 
-    most = file_limits.connections(config.server.max_connections, files)
+    max_connections = file_limits.connections(config.server.max_connections, files)
     server = Server(
         engine,
         store,
         clock,
-        max_connections=most,
+        max_connections=max_connections,
         max_output=config.server.max_output,
         max_buffered=config.server.max_buffered,
         max_unauthenticated=file_limits.unauthenticated(files),
@@ -201,8 +201,10 @@ async def _serve(
     current = [loaded]
 
     started_at = clock()
-    serving = listeners(config, engine, started_at, most)
-    control = AdminService(engine, most, lambda: 1 if store is None else store.outbox.next_event)
+    serving = listeners(config, engine, started_at, max_connections)
+    control = AdminService(
+        engine, max_connections, lambda: 1 if store is None else store.outbox.next_event
+    )
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
     ports = await server.listen(serving, sockets, None if tls is None else tls.context)
@@ -220,7 +222,7 @@ async def _serve(
     schedule = PipelineRunner(
         config.pipeline.every,
         pipeline_command(config),
-        unable=NO_LAKE if store is None else "",
+        unavailable_reason=NO_LAKE if store is None else "",
     )
     control.host = ProcessStatus(
         lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
@@ -394,11 +396,11 @@ def _reload(
     effective = apply_reload(current[0], loaded)
     new = effective.config
     logs.set_level(new.server.log_level)
-    most = file_limits.connections(new.server.max_connections, files)
-    server.max_connections = most
-    server.buffers.most = new.server.max_buffered
+    max_connections = file_limits.connections(new.server.max_connections, files)
+    server.max_connections = max_connections
+    server.buffers.limit = new.server.max_buffered
     for hub in server.hubs:
-        hub.max_connections = most
+        hub.max_connections = max_connections
         if hub.protocol in new.sections:
             hub.reload(new.sections[hub.protocol])
     server.engine.retention.dead_max = new.faktory.dead_max

@@ -13,7 +13,7 @@ from millrace.config import secret_variables
 
 #: Longer lines are truncated.
 MAX_LINE_BYTES: Final = 4096
-#: Time between the end of the output and the end of the process.
+#: Maximum time between the end of the output and the end of the process.
 EXIT_TIMEOUT: Final = 0.2
 
 
@@ -41,7 +41,7 @@ class ChildProcess:
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         secrets = secret_variables()
-        self._process = subprocess.Popen(  # noqa: S603 - commands of ours
+        self._process = subprocess.Popen(  # noqa: S603 - only commands of the server
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

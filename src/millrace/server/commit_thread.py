@@ -15,20 +15,20 @@ class CommitThread:
     def __init__(self, loop: asyncio.AbstractEventLoop, after: After) -> None:
         self._loop = loop
         self._after = after
-        self._begun: SimpleQueue[Store | None] = SimpleQueue()
+        self._prepared: SimpleQueue[Store | None] = SimpleQueue()
         self._thread = Thread(target=self._commit_all, name="commit", daemon=True)
         self._thread.start()
 
     def commit(self, store: Store) -> None:
         """Commit the transaction that the store has begun; `after` is called at its end."""
-        self._begun.put(store)
+        self._prepared.put(store)
 
     def close(self) -> None:
-        self._begun.put(None)
+        self._prepared.put(None)
         self._thread.join()
 
     def _commit_all(self) -> None:
-        while (store := self._begun.get()) is not None:
+        while (store := self._prepared.get()) is not None:
             outcome: Exception | None = None
             try:
                 store.commit()

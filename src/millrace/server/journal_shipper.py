@@ -71,16 +71,17 @@ class JournalShipper:
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._server = ""
-        #: The next event at the start: a lake that is ahead of it belongs to another copy.
+        #: The next event at the start. A lake that is ahead of it belongs to another copy of the
+        #: folder.
         self._begun = outbox.next_committed
         #: The first event that is not known to be in the lake, and the oldest in the outbox.
-        self._next = self._kept = outbox.first_event
+        self._next = self._first_kept = outbox.first_event
         self._child: ChildProcess | None = None
         #: The end of the current shipment; 0: none.
         self._until = 0
         #: Arrival of the oldest pending event, and of the first event after the current shipment.
         self._oldest: float | None = None
-        self._later: float | None = None
+        self._next_oldest: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
         #: The current error, and the number of consecutive failures.
@@ -89,34 +90,36 @@ class JournalShipper:
         self._unable = False
         self._files = 0
         self._dropped = 0
-        self._asked: list[tuple[int, Done]] = []
+        self._requests: list[tuple[int, Done]] = []
         self._stopping = False
         #: Set at the end of a shipment, successful or not, and at the end of the process.
-        self._news = asyncio.Event()
+        self._progress = asyncio.Event()
 
     # Called by the server
 
     def committed(self) -> None:
         """Check for pending events. Called after every turn and when the server is ready."""
         outbox = self._outbox
-        if outbox.first_event != self._kept:
-            self._kept = outbox.first_event
+        if outbox.first_event != self._first_kept:
+            self._first_kept = outbox.first_event
             crash_point("trimmed")
         if outbox.next_committed <= self._next:
             return
         if outbox.dropped > self._dropped and self._settings.every:
             self._log_dropped()
         if self._until:
-            if self._later is None and outbox.next_committed > self._until:
-                self._later = self._loop.time()
+            if self._next_oldest is None and outbox.next_committed > self._until:
+                self._next_oldest = self._loop.time()
             return
         if self._oldest is None:
             self._oldest = self._loop.time()
         if not self._settings.every or self._unable or self._stopping:
             return
-        crowded = outbox.next_committed - self._next >= self._settings.events and not self._failing
-        if self._timer is None or crowded:
-            self._schedule_shipment(crowded=crowded)
+        reaches_limit = (
+            outbox.next_committed - self._next >= self._settings.events and not self._failing
+        )
+        if self._timer is None or reaches_limit:
+            self._schedule_shipment(reaches_limit=reaches_limit)
 
     def ship(self, done: Done) -> None:
         """Ship all committed events."""
@@ -125,7 +128,7 @@ class JournalShipper:
             reason = "The server is stopping." if self._stopping else self._failing
             self._loop.call_soon(self._answer, done, reason if until > self._next else "")
             return
-        self._asked.append((until, done))
+        self._requests.append((until, done))
         if not self._until:
             self._start_shipment()
 
@@ -154,9 +157,9 @@ class JournalShipper:
         if self._settings.every and self._outbox.next_committed > self._next and self._is_able():
             await self._ship_the_rest(force_stop)
         if self._child is not None:
-            self._news.clear()
+            self._progress.clear()
             self._child.close_input()
-            await _first_of(self._news, force_stop, within=EXIT_TIMEOUT)
+            await _first_of(self._progress, force_stop, within=EXIT_TIMEOUT)
         if self._child is not None:
             self._child.kill()
 
@@ -169,14 +172,14 @@ class JournalShipper:
             if not self._until and left > 0:
                 self._start_shipment()
             if self._until and left > 0:
-                await _first_of(self._news, force_stop, within=left)
+                await _first_of(self._progress, force_stop, within=left)
             if self._failures > failures or left <= 0:
                 return
 
-    def _schedule_shipment(self, *, crowded: bool) -> None:
+    def _schedule_shipment(self, *, reaches_limit: bool) -> None:
         assert self._oldest is not None
         wait = self._oldest + self._settings.every - self._loop.time()
-        if crowded or wait <= 0:
+        if reaches_limit or wait <= 0:
             self._start_if_able()
         else:
             self._timer = self._loop.call_later(wait, self._due)
@@ -192,12 +195,12 @@ class JournalShipper:
 
     def _start_shipment(self) -> None:
         self._cancel_timers()
-        self._news.clear()
+        self._progress.clear()
         self._until = self._outbox.next_committed
         if self._child is None:
             try:
                 command = self._settings.command(0 if self._server else self._begun)
-                self._child = ChildProcess(command, self._heard, self._ended)
+                self._child = ChildProcess(command, self._on_line, self._on_exit)
             except OSError as error:
                 self._failed(f"cannot start the shipper: {error.strerror}")
                 return
@@ -210,37 +213,37 @@ class JournalShipper:
             log.warning("%s", NEEDS)
         return not self._unable
 
-    # Answers of the process
+    # Replies of the process
 
-    def _heard(self, child: ChildProcess, line: bytes) -> None:
+    def _on_line(self, child: ChildProcess, line: bytes) -> None:
         if child is not self._child:
             return
         try:
-            told = decode_reply(line)
+            reply = decode_reply(line)
         except msgspec.DecodeError:
             log.warning("Shipper: %s", line.decode(errors="replace"))
             return
-        if told.error:
-            self._failed(told.error)
+        if reply.error:
+            self._failed(reply.error)
             return
-        self._server = told.server
-        self._files += told.files
-        if told.missing:
-            log.warning("%d events were deleted before they were shipped.", told.missing)
-        if told.next > self._next:
-            self._record_progress(told)
-        if told.done:
+        self._server = reply.server
+        self._files += reply.files
+        if reply.missing:
+            log.warning("%d events were deleted before they were shipped.", reply.missing)
+        if reply.next > self._next:
+            self._record_progress(reply)
+        if reply.done:
             self._done()
 
-    def _record_progress(self, told: ShipperReply) -> None:
-        if told.files:
+    def _record_progress(self, reply: ShipperReply) -> None:
+        if reply.files:
             self._report_recovery()
-        self._next = told.next
-        self._outbox.shipped(told.next)
+        self._next = reply.next
+        self._outbox.shipped(reply.next)
         if self._outbox.has_shipped_events:
             self._trim()
-        ready = [done for until, done in self._asked if until <= told.next]
-        self._asked = [each for each in self._asked if each[0] > told.next]
+        ready = [done for until, done in self._requests if until <= reply.next]
+        self._requests = [each for each in self._requests if each[0] > reply.next]
         for done in ready:
             self._answer(done, "")
 
@@ -250,11 +253,11 @@ class JournalShipper:
             return
         self._report_recovery()
         self._until = 0
-        self._oldest, self._later = self._later, None
+        self._oldest, self._next_oldest = self._next_oldest, None
         if self._outbox.next_committed <= self._next:
             self._oldest = None
-        self._news.set()
-        if self._asked:
+        self._progress.set()
+        if self._requests:
             self._start_shipment()
             return
         self._idle = self._loop.call_later(IDLE_TIMEOUT, self._end_idle_process)
@@ -267,11 +270,11 @@ class JournalShipper:
             log.info("Shipping works again.")
 
     def _failed(self, reason: str) -> None:
-        """The process has failed: end it and retry later."""
+        """End the process after a failure, and retry later."""
         child, self._child = self._child, None
         if child is not None:
             child.close_input()
-        self._until, self._later = 0, None
+        self._until, self._next_oldest = 0, None
         self._failures += 1
         if reason != self._failing:
             log.error(
@@ -280,23 +283,23 @@ class JournalShipper:
                 reason,
             )
         self._failing = reason
-        asked, self._asked = self._asked, []
+        asked, self._requests = self._requests, []
         for _, done in asked:
             self._answer(done, reason)
-        self._news.set()
+        self._progress.set()
         if self._settings.every and not self._stopping:
             self._cancel_timers()
             pause = min(MAX_RETRY_PAUSE, MIN_RETRY_PAUSE * 2 ** min(self._failures - 1, 30))
             self._timer = self._loop.call_later(pause, self._due)
 
-    def _ended(self, child: ChildProcess, code: int) -> None:
+    def _on_exit(self, child: ChildProcess, code: int) -> None:
         if child is not self._child:
             return
         self._child = None
         if self._until:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
             self._failed(f"the shipper {how}")
-        self._news.set()
+        self._progress.set()
 
     def _end_idle_process(self) -> None:
         self._idle = None

@@ -51,7 +51,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _level(record: logging.LogRecord) -> str:
-    """One of our four levels for any level of a library."""
+    """One of the four levels of the log for any level of a library."""
     if record.levelno >= logging.ERROR:
         return "error"
     if record.levelno >= logging.WARNING:

@@ -19,33 +19,33 @@ LOG_INTERVAL = 10.0
 
 
 class MemoryLimit:
-    def __init__(self, most: int, sessions: Iterable["Session"]) -> None:
-        self.most = most
+    def __init__(self, limit: int, sessions: Iterable["Session"]) -> None:
+        self.limit = limit
         self.total = 0
         self._sessions = sessions
-        self._cutting = False
-        self._cut = 0
+        self._evicting = False
+        self._evicted = 0
         self._logged_at = -LOG_INTERVAL
 
     def change(self, session: "Session", size: int) -> None:
         """Set the number of bytes that a session holds."""
         self.total += size - session.buffered
         session.buffered = size
-        if self.total > self.most and not self._cutting:
+        if self.total > self.limit and not self._evicting:
             self._make_room()
 
     def _make_room(self) -> None:
-        self._cutting = True  # a closed session calls `change` too
+        self._evicting = True  # a closed session calls `change` too
         try:
-            while self.total > self.most:
+            while self.total > self.limit:
                 biggest = max(self._sessions, key=lambda each: each.buffered)
                 self._log(biggest.buffered)
                 biggest.evict("too many bytes of unfinished commands and unread replies")
         finally:
-            self._cutting = False
+            self._evicting = False
 
     def _log(self, size: int) -> None:
-        self._cut += 1
+        self._evicted += 1
         now = time.monotonic()
         if now - self._logged_at < LOG_INTERVAL:
             return
@@ -53,8 +53,8 @@ class MemoryLimit:
         log.warning(
             "Closed %d connections: unfinished commands and unread replies exceeded "
             "server.max_buffered (%d bytes). The largest share was %d bytes.",
-            self._cut,
-            self.most,
+            self._evicted,
+            self.limit,
             size,
         )
-        self._cut = 0
+        self._evicted = 0

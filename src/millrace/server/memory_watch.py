@@ -22,7 +22,7 @@ CHECK_INTERVAL: Final = 0.25
 #: Python reuses the memory of ended jobs but rarely returns it to the system.
 RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
-#: are refused whatever the number of jobs.
+#: are refused regardless of the number of jobs.
 HARD_FRACTION: Final = 1.1
 #: From this fraction of the limit on, payloads above `PAGED_PAYLOAD` bytes live in the store, until
 #: memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that time.

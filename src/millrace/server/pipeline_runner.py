@@ -50,21 +50,23 @@ def pipeline_command(config: Config) -> list[str]:
 
 
 class PipelineRunner:
-    """Runs `command` every `every` seconds, or only on request if that is 0. `unable` is the reason
-    why it cannot run. `start` and `stop` are idempotent.
+    """Runs `command` every `every` seconds, or only on request if that is 0. `unavailable_reason`
+    is the reason why it cannot run. `start` and `stop` are idempotent.
     """
 
-    def __init__(self, every: float, command: Sequence[str], *, unable: str = "") -> None:
+    def __init__(
+        self, every: float, command: Sequence[str], *, unavailable_reason: str = ""
+    ) -> None:
         self._every = every
         self._command = command
-        self._unable = unable
+        self._unavailable_reason = unavailable_reason
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._child: ChildProcess | None = None
         self._stopping = False
-        self._began = 0.0
+        self._started = 0.0
         #: Start, end, exit status and last output of the last run.
-        self._began_at = self._ended_at = 0
+        self._started_at = self._ended_at = 0
         self._code = -1
         self._lines: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
 
@@ -92,13 +94,13 @@ class PipelineRunner:
             return "The pipeline is already running. Wait until the run has finished."
         if self._stopping:
             return "The server is stopping."
-        return self._begin()
+        return self._start_run()
 
     def status(self) -> PipelineRun:
         return PipelineRun(
             available=not self._reason(),
             running=self._child is not None,
-            started_at=self._began_at,
+            started_at=self._started_at,
             ended_at=0 if self._child is not None else self._ended_at,
             code=self._code,
             lines=list(self._lines) or [line for line in [self._reason()] if line],
@@ -107,36 +109,36 @@ class PipelineRunner:
 
     def _reason(self) -> str:
         """The reason why no run is possible."""
-        if not self._unable and not is_installed("pyspark"):
-            self._unable = NEEDS
-        return self._unable
+        if not self._unavailable_reason and not is_installed("pyspark"):
+            self._unavailable_reason = NEEDS
+        return self._unavailable_reason
 
     def _due(self) -> None:
         self._timer = self._loop.call_later(self._every, self._due)
         if self._child is not None:
             log.warning("Skipped a scheduled pipeline run: the previous run has not finished.")
             return
-        self._begin()
+        self._start_run()
 
-    def _begin(self) -> str:
-        self._began, began_at = self._loop.time(), _now()
+    def _start_run(self) -> str:
+        self._started, started_at = self._loop.time(), _now()
         try:
-            self._child = ChildProcess(self._command, self._heard, self._ended)
+            self._child = ChildProcess(self._command, self._on_line, self._on_exit)
         except OSError as error:
             reason = f"Cannot start the pipeline: {error.strerror}."
             log.error("%s", reason)  # noqa: TRY400 - no trace
             return reason
-        self._began_at = began_at
+        self._started_at = started_at
         self._lines.clear()
         return ""
 
-    def _heard(self, _: ChildProcess, line: bytes) -> None:
+    def _on_line(self, _: ChildProcess, line: bytes) -> None:
         if text := line.decode(errors="replace").strip():
             self._lines.append(text)
             log.info("pipeline: %s", text)
 
-    def _ended(self, _: ChildProcess, code: int) -> None:
-        took = self._loop.time() - self._began
+    def _on_exit(self, _: ChildProcess, code: int) -> None:
+        took = self._loop.time() - self._started
         self._child = None
         self._code, self._ended_at = code, _now()
         if self._stopping:

@@ -22,7 +22,7 @@ COMMANDS_PER_READ: Final = 64
 COMMANDS_PER_SLICE: Final = 8
 #: Duration of a slice.
 SLICE_MICROSECONDS: Final = 500
-#: Maximum number of clients per slice: the clock can stop.
+#: Maximum number of clients per slice, in case the clock does not advance.
 MAX_CLIENTS_PER_SLICE: Final = 256
 
 
@@ -48,7 +48,7 @@ class RunQueue:
         self._call()
 
     def resume(self) -> None:
-        """The commit has ended, and the next change set is about to be written."""
+        """Continue after a commit: the next change set is about to be written."""
         if self._paused:
             self._paused = False
             self._call()
@@ -68,7 +68,7 @@ class RunQueue:
         try:
             for _ in range(MAX_CLIENTS_PER_SLICE):
                 waiting.popleft().resume(COMMANDS_PER_SLICE)
-                # The wall clock can jump, also backwards.
+                # The wall clock can jump, even backwards.
                 if not waiting or not 0 <= clock() - began < SLICE_MICROSECONDS:
                     break
         finally:

@@ -88,9 +88,9 @@ class Server:
             clock,
             gate=self.gate,
             measured=self.measured,
-            resumed=lambda: self.after_commands(clock()),
+            on_resume=lambda: self.after_commands(clock()),
             ended=ended,
-            settled=self._turn_finished,
+            on_turn_end=self._turn_finished,
             commits=commits,
         )
         self._payloads: PayloadThread | None = None
@@ -103,12 +103,12 @@ class Server:
         self.closed_connection = ClosedConnection(engine, NO_PROTOCOL)
         self.buffers = MemoryLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
-        self._local: list[Path] = []
+        self._socket_paths: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = FOREVER
         self._dispatching = False
         #: The last times of the wall clock and of the loop.
-        self._then = (clock(), self.loop.time())
+        self._last_clocks = (clock(), self.loop.time())
         self._lag_due = 0.0
 
     async def listen(
@@ -135,12 +135,12 @@ class Server:
                 with short_address(listener.path) as path:
                     server = await self.loop.create_unix_server(session, path)
                 listener.path.chmod(0o600)
-                self._local.append(listener.path)
+                self._socket_paths.append(listener.path)
                 self._listening.append(server)
                 continue
             for opened in sockets[listener.name]:
                 if is_unix(opened):
-                    self._local.append(Path(opened.getsockname()))
+                    self._socket_paths.append(Path(opened.getsockname()))
                     server = await self.loop.create_unix_server(session, sock=opened)
                     self._listening.append(server)
                     continue
@@ -159,7 +159,7 @@ class Server:
 
     async def stop(self, grace: float, force_stop: asyncio.Event) -> None:
         """Stop accepting, wait up to `grace` seconds for consumers, commit, and close."""
-        for path in self._local:
+        for path in self._socket_paths:
             remove_socket(path)
         for server in self._listening:
             server.close()
@@ -201,7 +201,7 @@ class Server:
             self._payloads.close()
 
     async def _finish_commands(self) -> None:
-        """Let long commands reply, whose changes may be committed already."""
+        """Wait for the replies to long commands, whose changes may be committed already."""
         until = self.loop.time() + LAST_REPLIES_TIMEOUT
         while (
             any(session.is_working for session in self.sessions)
@@ -256,7 +256,7 @@ class Server:
     # Internal
 
     def _payloads_read(self, read: PayloadRead) -> None:
-        """Large payloads are in memory: the work that waits for them continues."""
+        """Continue the work that waits for large payloads: they are in memory now."""
         owner = read.owner
         if owner is None:
             return
@@ -268,7 +268,7 @@ class Server:
         self.after_commands(now)
 
     def _turn_finished(self) -> None:
-        """A turn has ended: its changes are committed or refused."""
+        """Continue after the end of a turn: its changes are committed or refused."""
         self.queue.resume()
         engine = self.engine
         if engine.commit_waiters:
@@ -335,15 +335,16 @@ class Server:
         now = self.clock()
         when = self.engine.timers.next()
         delay = MAX_SLEEP if when is None else min(MAX_SLEEP, max(0, when - now))
-        # A due timer stays armed: else each command of a busy server would cancel its callback.
+        # A due timer stays armed; otherwise each command of a busy server would cancel its
+        # callback.
         self._armed_for = now + delay if when is None or when > now else when
         self._timer = self.loop.call_later(delay / 1_000_000, self._tick)
 
     def _check_clock(self, now: int) -> None:
         """Detect a jump of the wall clock."""
         time = self.loop.time()
-        before, since = self._then
-        self._then = (now, time)
+        before, since = self._last_clocks
+        self._last_clocks = (now, time)
         moved = now - before - round((time - since) * 1_000_000)
         if abs(moved) >= CLOCK_JUMP:
             log.warning("The system clock jumped by %+.1f s.", moved / 1_000_000)
@@ -352,8 +353,8 @@ class Server:
                 hub.clock_moved(moved)
 
     def wait_began(self) -> None:
-        """A client has begun to wait: compare the clocks now. A later jump concerns its wait; an
-        earlier one, found now, does not.
+        """Compare the clocks when a client begins to wait. A jump before this time, which this call
+        detects, must not change the wait; a later jump must.
         """
         self._check_clock(self.clock())
         self.engine.waiters.tick()

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 #: Unprocessed bytes above which the server stops reading from a client.
 MAX_UNPROCESSED_BYTES: Final = 1 << 20
-#: Bytes of replies that wait for a commit above which the server runs no command of a client.
+#: While more bytes of replies to a client wait for a commit, the server runs none of its commands.
 MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
 #: server would execute commands of a client that does not read until it is full.
@@ -31,7 +31,7 @@ SEND_BUFFER: Final = 1 << 17
 MAX_JOINED_BYTES: Final = 1 << 20
 PIECE_BYTES: Final = 1 << 18
 PIECES_PER_SLICE: Final = 4
-#: A command of this size or less is not worth accounting.
+#: Commands up to this size are not accounted.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
 QUEUE_BYTES: Final = 2048
@@ -43,7 +43,7 @@ READ_TIMEOUT: Final = 60.0
 #: MAX_DRAINED_BYTES: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
 #: Intervals of keep-alive probes and of checks for a reset, after a client has closed its sending
-#: side: it can be lost.
+#: side: it may have disconnected.
 PROBE_INTERVAL: Final = 10
 RESET_CHECK_INTERVAL: Final = 1.0
 #: The first check whether a lease has arrived; each later interval is twice as long.
@@ -68,7 +68,7 @@ class ClosedConnection(Connection):
     def feed(self, data: bytes) -> None:
         pass
 
-    def run(self, now: int, most: int) -> bool:
+    def run(self, now: int, max_cost: int) -> bool:
         return False
 
     def unavailable_reply(self, reason: str) -> bytes:
@@ -108,7 +108,7 @@ class Session:
         self._connect = connect
         self.connection: Connection
         self.transport: asyncio.Transport
-        #: The turn whose sync the last held reply waits for.
+        #: The turn of the last held reply, which waits for the sync of this turn.
         self.pending = 0
         self.is_lost = False
         #: Bytes that the server keeps in memory for this client: see memory_limit.py.
@@ -176,8 +176,8 @@ class Session:
         now = server.clock()
         try:
             more = connection.receive(data, now, server.queue.share)
-        except Exception as mistake:
-            self._defect(mistake)
+        except Exception as error:
+            self._abort_after_error(error)
             return
         replies = connection.replies
         if replies or connection.closing:
@@ -256,15 +256,15 @@ class Session:
 
     # Called by the server
 
-    def notify(self, now: int, tell: Callable[..., None], *what: object) -> None:
+    def notify(self, now: int, callback: Callable[..., None], *arguments: object) -> None:
         """Notify the connection, then run its next commands."""
         try:
-            self.connection.notify(now, tell, *what)
+            self.connection.notify(now, callback, *arguments)
             self.advance(now)
             if self.buffered:
                 self._account()
-        except Exception as mistake:
-            self._defect(mistake)
+        except Exception as error:
+            self._abort_after_error(error)
 
     def advance(self, now: int, share: int | None = None) -> None:
         """Run this client's share of commands, and send its replies."""
@@ -273,8 +273,8 @@ class Session:
             return
         try:
             more = self.connection.run(now, share or self._server.queue.share)
-        except Exception as mistake:
-            self._defect(mistake)
+        except Exception as error:
+            self._abort_after_error(error)
             return
         self.flush()
         self._pace(more)
@@ -296,7 +296,7 @@ class Session:
         return self._continuing and self.connection.work is not None
 
     def wake(self) -> None:
-        """The event has happened that the long command of the connection waits for."""
+        """Continue the long command of the connection: the event that it waits for has happened."""
         if self._sleeping:
             self._sleeping = False
             if not self.is_lost:
@@ -546,9 +546,9 @@ class Session:
                 self._check_peer_in(RESET_CHECK_INTERVAL)
 
     def _replies_written(self) -> None:
-        """All replies that may be written are written."""
+        """Forget the leases in written replies, or check whether they have arrived."""
         if self._input_closed and self.transport.get_extra_info("socket") is not None:
-            self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # the client may be lost
+            self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # the client may have disconnected
         else:
             self._forget_leases()
 
@@ -559,7 +559,9 @@ class Session:
                 self._leases.append((turn, job, attempt))
 
     def _forget_leases(self) -> None:
-        """The client has received its written leases: they are not returned with the connection."""
+        """Forget the leases that the client has received: the end of the connection does not return
+        them.
+        """
         synced = self._server.turns.synced
         if self.pending <= synced:
             self._leases.clear()
@@ -576,9 +578,9 @@ class Session:
         if size != self.buffered and not self.is_lost:
             self._server.buffers.change(self, size)
 
-    def _defect(self, mistake: Exception) -> None:
+    def _abort_after_error(self, error: Exception) -> None:
         """An error in the server: close this connection and continue with the other clients."""
-        log.error("A command failed.", exc_info=mistake)
+        log.error("A command failed.", exc_info=error)
         self.transport.abort()
 
     def _finished(self) -> bool:

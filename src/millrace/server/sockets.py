@@ -15,7 +15,7 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 4096
-#: Seconds for which a port in use is tried again: a previous server may still be ending.
+#: Seconds for which a port in use is retried: a previous server may still be stopping.
 BIND_TIMEOUT: Final = 5.0
 BIND_RETRY_INTERVAL: Final = 0.1
 
@@ -29,7 +29,7 @@ def open_port(
 ) -> list[socket.socket]:
     """Listen on every address of `host`, all with the same port; port 0 selects a free one.
 
-    A port in use is tried again for a few seconds. `while_in_use` may raise an exception instead.
+    A port in use is retried for a few seconds. `while_in_use` may raise an exception instead.
     """
     deadline = 0.0
     while True:

@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 PROBE_INTERVAL = 0.5
 #: Seconds between two attempts to allocate the reserve file again.
 RESERVE_CHECK_INTERVAL = 0.5
-#: A turn with this many events ends, although no reply waits: without a store it ends only to count
-#: its events, and with one it can contain only leases.
+#: A turn with this many events ends even if no reply waits for it. Without a store, its end only
+#: counts the events. With a store, such a turn can contain only leases.
 MAX_UNAWAITED_EVENTS = 256
 #: A turn with a lease ends after this number of seconds.
 LEASE_COMMIT_DELAY = 0.01
@@ -59,9 +59,9 @@ class Turns:
         store: Store | None,
         clock: Callable[[], int],
         *,
-        resumed: Callable[[], None],
+        on_resume: Callable[[], None],
         ended: Callable[[str], None],
-        settled: Callable[[], None],
+        on_turn_end: Callable[[], None],
         measured: ServerDurations | None = None,
         gate: PushGate | None = None,
         commits: type[CommitThread] = CommitThread,
@@ -70,9 +70,9 @@ class Turns:
         self._store = store
         self.durable = store is not None
         self._clock = clock
-        self._resumed = resumed
+        self._resumed = on_resume
         self._failed = ended
-        self._turn_finished = settled
+        self._turn_finished = on_turn_end
         self._gate = gate or PushGate(engine)
         self._durations = (measured or ServerDurations()).commits
         #: Start of the running commit.
@@ -101,21 +101,21 @@ class Turns:
         )
 
     def hold(self, session: "Session", replies: list[Reply]) -> None:
-        """Keep replies back until the turn being filled is synced."""
+        """Hold replies until the turn being filled is synced."""
         self._held.append((session, replies))
         session.pending = self.number
         if not self.due:
             self.schedule()
 
     def schedule(self) -> None:
-        """Something changed: end the turn after the commands that are already received."""
+        """End the turn after the commands that are already received, because something changed."""
         if not self.due:
             self.due = True
             if self._committing is None:
                 self._loop.call_soon(self._end)
 
     def delay(self) -> None:
-        """Only leases changed: end the turn a little later, unless a reply waits before."""
+        """End the turn a little later, because only leases changed; sooner if a reply waits."""
         if not self._delaying:
             self._delaying = True
             self._loop.call_later(LEASE_COMMIT_DELAY, self._delay_ended)
@@ -203,7 +203,7 @@ class Turns:
         self._turn_finished()
 
     def _undo(self, change_set: ChangeSet, held: list[HeldReplies], reason: str) -> None:
-        """A change set could not be written: restore the committed state."""
+        """Restore the committed state, because a change set could not be written."""
         assert self._store is not None
         engine = self.engine
         change_sets = [change_set, engine.take_changes()]

@@ -24,7 +24,7 @@ STOP_TIMEOUT: Final = 3.0
 #: Pause before a restart; doubled after each early end.
 MIN_RESTART_PAUSE: Final = 0.5
 MAX_RESTART_PAUSE: Final = 30.0
-#: A process that ran this long resets the pause.
+#: A process that ran at least this long resets the pause.
 STABLE_AFTER: Final = 60.0
 #: Connections wait for a restart after this pause; during a longer one they are refused.
 MAX_WAIT: Final = 1.0
@@ -141,11 +141,11 @@ class WebProcess:
         self._pause = min(MAX_RESTART_PAUSE, 2 * self._pause)
 
     def _refuse(self, listener: socket.socket) -> None:
-        """Reply 503 to a connection, also before its request. With TLS, only close it."""
+        """Reply 503 to a connection, even before its request arrives. With TLS, only close it."""
         try:
             connection, _ = listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return  # the client has left
+            return  # the client has disconnected
         except OSError:
             self._ignore_connections()  # no descriptors are left
             return

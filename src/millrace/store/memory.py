@@ -1,4 +1,4 @@
-"""A store without a disk, for our tests and the tests of users."""
+"""A store without a disk, for the tests of Millrace and of its users."""
 
 from collections.abc import Iterable
 

@@ -23,7 +23,7 @@ from millrace.engine.statistics import QueueDay, Spread
 
 from .errors import ChecksumError
 
-#: Checksums and their initial values have 32 bits.
+#: The mask of a checksum and of its initial value: both have 32 bits.
 WORD: Final = 0xFFFF_FFFF
 #: The fields of an object. A row with fewer fields than today has an older format.
 Row = tuple[Any, ...]
@@ -334,7 +334,7 @@ def decode_day(record: bytes) -> QueueDay:
     return QueueDay(queue, day, Spread(*wait), Spread(*run), *rest)
 
 
-# Batches
+# Change sets
 
 
 def encode_changes(

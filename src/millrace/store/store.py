@@ -177,7 +177,7 @@ class Store(Protocol):
         ...
 
     def release_reserve(self) -> bool:
-        """Give the space of the reserve file to the store; return whether there was any."""
+        """Delete the reserve file to free its space; return whether it existed."""
         ...
 
     def restore_reserve(self) -> bool:

@@ -35,7 +35,7 @@ class Axis(msgspec.Struct, frozen=True):
         return f"(({micros(time)} - {self.start * 1_000_000}) / {self.width * 1_000_000})"
 
 
-NOTHING: Final = Axis(0, MINUTE, 0)
+EMPTY_AXIS: Final = Axis(0, MINUTE, 0)
 
 
 def micros(time: str) -> str:
@@ -48,7 +48,7 @@ def axis_of(selection: ReportRows, table: Derived, time: str, *, narrowest: int 
     for row in selection.rows(table, f"{query} FROM selected"):
         if row["first"] is not None:
             return axis(row["first"] // 1_000_000, row["last"] // 1_000_000, narrowest=narrowest)
-    return NOTHING
+    return EMPTY_AXIS
 
 
 def axis(first: int, last: int, *, narrowest: int = MINUTE, most: int = MOST) -> Axis:

@@ -416,14 +416,14 @@ class Replay:
         self.results[visit.queue].failures += 1
         delay = self._retry_delays.get(lease.key)
         retried = delay is not None
-        again_at = None if delay is None else now + delay
+        retry_at = None if delay is None else now + delay
         if scenario.retries is not None:
             retried = chain.attempts <= scenario.retries
         if scenario.retry_delay is not None:
-            again_at = now + scenario.retry_delay
+            retry_at = now + scenario.retry_delay
         self.engine.fail(
             job, now, job.holder_protocol, "", "", [], cause=lease.outcome, final=not retried,
-            again_at=again_at,
+            retry_at=retry_at,
         )  # fmt: skip
         if not retried:
             self._leave(chain, now)

@@ -52,9 +52,9 @@ MAX_PAGE: Final = 1000
 PAGE_BYTES: Final = 1 << 20
 MAX_PARTS: Final = 10_000
 #: Maximum number of concurrent reads: each one keeps the numbers of its jobs in memory.
-MAX_READINGS: Final = 16
+MAX_READ_CURSORS: Final = 16
 #: A reader without a request for this time can be replaced.
-IDLE: Final = 10 * SECOND
+IDLE_TIMEOUT: Final = 10 * SECOND
 MAX_REASON: Final = 1000
 _NAME: Final = re.compile(r"[a-zA-Z0-9._:-]{1,200}")
 
@@ -104,7 +104,7 @@ ExportedJob: Final = export(
 )
 
 
-class Reading:
+class ReadCursor:
     """The jobs that one connection reads page by page."""
 
     def __init__(self, request: Read, seqs: list[int]) -> None:
@@ -112,42 +112,44 @@ class Reading:
         self.state = _state(request.state)
         self.seqs = seqs
 
-    def wants(self, job: Job) -> bool:
+    def selects(self, job: Job) -> bool:
         return self.queue in {None, job.queue} and self.state in {-1, job.state}
 
 
-class Readings:
+class ReadCursors:
     """The reads of all connections, and the time of the last request of each."""
 
     def __init__(self) -> None:
-        self._asked: dict[object, int] = {}
-        self._of: dict[object, Reading] = {}
+        self._requested_at: dict[object, int] = {}
+        self._by_client: dict[object, ReadCursor] = {}
 
     def __len__(self) -> int:
-        return len(self._of)
+        return len(self._by_client)
 
-    def get(self, client: object, now: int) -> Reading | None:
-        if client in self._of:
-            self._asked[client] = now
-        return self._of.get(client)
+    def get(self, client: object, now: int) -> ReadCursor | None:
+        if client in self._by_client:
+            self._requested_at[client] = now
+        return self._by_client.get(client)
 
-    def begin(self, client: object, reading: Reading, now: int) -> None:
+    def begin(self, client: object, cursor: ReadCursor, now: int) -> None:
         self.end(client)
         self.check_room(client, now)
-        self._of[client], self._asked[client] = reading, now
+        self._by_client[client], self._requested_at[client] = cursor, now
 
     def check_room(self, client: object, now: int) -> None:
         """Make room for another read: end an idle one, or raise an error."""
-        if client in self._of or len(self._of) < MAX_READINGS:
+        if client in self._by_client or len(self._by_client) < MAX_READ_CURSORS:
             return
-        idle = min(self._asked, key=self._asked.__getitem__)
-        if self._asked[idle] > now - IDLE:
-            raise ClientError(f"too many concurrent reads: at most {MAX_READINGS}, try again later")
+        idle = min(self._requested_at, key=self._requested_at.__getitem__)
+        if self._requested_at[idle] > now - IDLE_TIMEOUT:
+            raise ClientError(
+                f"too many concurrent reads: at most {MAX_READ_CURSORS}, try again later"
+            )
         self.end(idle)
 
     def end(self, client: object) -> None:
-        self._of.pop(client, None)
-        self._asked.pop(client, None)
+        self._by_client.pop(client, None)
+        self._requested_at.pop(client, None)
 
 
 _decode: Final = msgspec.json.Decoder(BulkRequest).decode
@@ -160,9 +162,9 @@ def parse(line: bytes) -> BulkRequest:
         line = go_json.repair_text(line)
         request = _decode(line)
     except (msgspec.MsgspecError, RecursionError) as problem:
-        mended = go_json.mend(line)
-        if mended != line:
-            return parse(mended)
+        repaired = go_json.replace_surrogates(line)
+        if repaired != line:
+            return parse(repaired)
         raise ClientError(f"invalid MILLRACE: {go_json.plain(problem)}") from None
     given = (request.open, request.stage, request.release, request.discard)
     names = [name for name in given if name is not None]
@@ -208,15 +210,15 @@ def _check_read(read: Read) -> None:
     _within("part", read.part, 0, read.parts - 1)
 
 
-def _within(name: str, value: int, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise ClientError(f"invalid MILLRACE: {name} must be from {least} to {most}")
+def _within(name: str, value: int, minimum: int, maximum: int) -> None:
+    if not minimum <= value <= maximum:
+        raise ClientError(f"invalid MILLRACE: {name} must be from {minimum} to {maximum}")
 
 
 def execute_bulk(
     engine: Engine,
     request: BulkRequest,
-    readings: Readings,
+    read_cursors: ReadCursors,
     client: object,
     check_store: StoreCheck,
     now: int,
@@ -232,7 +234,7 @@ def execute_bulk(
         elif request.discard is not None:
             found = yield from _discard(engine, request.discard, request.most, check_store, now)
         elif request.read is not None:
-            return (yield from _page(engine, request.read, readings, client, now))
+            return (yield from _page(engine, request.read, read_cursors, client, now))
         elif request.cancel is not None:
             return (yield from extensions.cancel_jobs(engine, request.cancel, check_store, now))
         elif request.loads is None:
@@ -285,8 +287,8 @@ def _stage(
 
 def _priority(line: bytes, default: float) -> float:
     """The rank of a staged job: its member `priority`, which the protocol does not define."""
-    mine, _ = go_json.folded(line, frozenset({"priority"}))
-    raw = mine.get("priority")
+    fields, _ = go_json.folded(line, frozenset({"priority"}))
+    raw = fields.get("priority")
     if raw is None:
         return default
     try:
@@ -322,48 +324,48 @@ def _discard(engine: Engine, load: str, most: int, check_store: StoreCheck, now:
 
 
 def _page(
-    engine: Engine, read: Read, readings: Readings, client: object, now: int
+    engine: Engine, read: Read, read_cursors: ReadCursors, client: object, now: int
 ) -> Generator[None, None, bytes]:
     """Return the next jobs of a read, and the cursor of the following page."""
     if read.cursor is None:
-        reading = Reading(read, [])
-        readings.begin(client, reading, now)  # reserves the place while the read is prepared
-        yield from _fill(engine, read, reading)
+        cursor = ReadCursor(read, [])
+        read_cursors.begin(client, cursor, now)  # before `_fill`, which takes several slices
+        yield from _fill(engine, read, cursor)
     else:
-        found = readings.get(client, now)
+        found = read_cursors.get(client, now)
         if found is None or not 0 <= read.cursor <= len(found.seqs):
             raise ClientError("no such cursor on this connection: read from the beginning")
-        reading = found
+        cursor = found
     jobs: list[bytes] = []
     size, at = 0, read.cursor or 0
-    while at < len(reading.seqs) and len(jobs) < read.most and size < PAGE_BYTES:
-        job = engine.jobs.get(reading.seqs[at])
+    while at < len(cursor.seqs) and len(jobs) < read.most and size < PAGE_BYTES:
+        job = engine.jobs.get(cursor.seqs[at])
         at += 1
-        if job is not None and reading.wants(job):
+        if job is not None and cursor.selects(job):
             yield from read_ahead(engine, job)
             jobs.append(_encode(_exported(job, engine.payload(job))))
             forget(engine, job)
             size += len(jobs[-1])
         if at % BULK_BATCH_SIZE == 0:
             yield
-    if at == len(reading.seqs):
-        readings.end(client)
+    if at == len(cursor.seqs):
+        read_cursors.end(client)
     if not engine.unavailable:
         engine.caller.wait()  # the reply waits until its content is durable
-    cursor = b"null" if at == len(reading.seqs) else b"%d" % at
-    return b'{"cursor":%b,"jobs":[%b]}' % (cursor, b",".join(jobs))
+    following = b"null" if at == len(cursor.seqs) else b"%d" % at
+    return b'{"cursor":%b,"jobs":[%b]}' % (following, b",".join(jobs))
 
 
-def _fill(engine: Engine, read: Read, reading: Reading) -> Generator[None, None, None]:
+def _fill(engine: Engine, read: Read, cursor: ReadCursor) -> Generator[None, None, None]:
     """Collect the numbers of the jobs that the read selects."""
-    seqs = list(_candidates(engine, reading.state))
+    seqs = list(_candidates(engine, cursor.state))
     for start in range(0, len(seqs), SCAN_BATCH_SIZE):
         jobs = engine.jobs
         for seq in seqs[start : start + SCAN_BATCH_SIZE]:
             if seq % read.parts == read.part:
                 job = jobs.get(seq)
-                if job is not None and reading.wants(job):
-                    reading.seqs.append(seq)
+                if job is not None and cursor.selects(job):
+                    cursor.seqs.append(seq)
         yield
 
 

@@ -21,12 +21,12 @@ from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
-from . import bulk as many
+from . import bulk as bulk_requests
 from . import extensions, info, mutate, work_unit
 from .hub import FaktoryHub, hash_matches
 
 OK: Final = b"+OK\r\n"
-NOTHING: Final = b"$-1\r\n"
+NULL_BULK: Final = b"$-1\r\n"
 #: The wait of a FETCH without a ready job.
 FETCH_WAIT: Final = 2 * SECOND
 MAX_BACKTRACE: Final = 50
@@ -84,7 +84,7 @@ def error_reply(text: str) -> bytes:
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
-def shown_input(data: bytes) -> str:
+def quote_input(data: bytes) -> str:
     """A client's bytes for an error text."""
     return data[:MAX_ECHO].decode("utf-8", "replace")
 
@@ -102,7 +102,7 @@ class FaktoryConnection(Connection):
         #: The id of the job whose end the client waits for.
         self._awaited_id = ""
         #: The FETCH that waits is a bulk fetch: its reply is an array.
-        self._fetches_many = False
+        self._is_bulk_fetch = False
         #: The password at the time of the greeting; the hub's password can change later.
         self._password = hub.password
         self._iterations, self._salt = 0, ""
@@ -130,7 +130,7 @@ class FaktoryConnection(Connection):
         self._idle = False
         self._lines.feed(data)
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
+    def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         # The usual case: one complete command, and the connection is idle.
         end = data.find(b"\n") if self._idle else -1
         if 0 <= end <= self._lines.limit and end == len(data) - 1:
@@ -138,9 +138,9 @@ class FaktoryConnection(Connection):
             if self.waiter is None and self.work is None and not self.closing:
                 return False
             self._idle = False
-            return self.work is not None and self.run(now, most)
+            return self.work is not None and self.run(now, max_cost)
         self._lines.feed(data)
-        more = self.run(now, most)
+        more = self.run(now, max_cost)
         self._idle = (
             self._lines.empty and self.waiter is None and self.work is None and not self.closing
         )
@@ -153,7 +153,7 @@ class FaktoryConnection(Connection):
         if self._lines.pending:
             self.execute_line(self._lines.take(), now)
             return 1
-        if not self.identified and is_web_request(self._lines.partial):
+        if not self.identified and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
             self.reply_and_close(
@@ -172,7 +172,7 @@ class FaktoryConnection(Connection):
             if is_web_request(line):
                 self.reject_web_client(self.hub)
             elif self.identified:
-                self.reply_error(error_reply(f"unknown command {shown_input(verb)}"))
+                self.reply_error(error_reply(f"unknown command {quote_input(verb)}"))
             else:
                 self._hello(verb, argument, now)
             return
@@ -221,7 +221,7 @@ class FaktoryConnection(Connection):
     def connection_lost(self, now: int) -> None:
         self.closing = True
         self.drop_work()  # the generator refers to this connection
-        self.hub.readings.end(self)
+        self.hub.read_cursors.end(self)
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
             self.waiter = None
@@ -237,7 +237,7 @@ class FaktoryConnection(Connection):
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self.reply_and_close(
                 error_reply(
-                    f"expected HELLO {{...}} first, got {shown_input(verb) or 'an empty line'}"
+                    f"expected HELLO {{...}} first, got {quote_input(verb) or 'an empty line'}"
                 )
             )
             return
@@ -246,14 +246,14 @@ class FaktoryConnection(Connection):
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
-            mine, _ = go_json.folded(go_json.repair_text(argument), known)
-            hostname = go_json.string(mine.get("hostname"), "hostname")
-            wid = go_json.string(mine.get("wid"), "wid")
-            pid = go_json.integer(mine.get("pid"), "pid") or 0
-            labels = go_json.strings(mine.get("labels"), "labels")
-            version = go_json.integer(mine.get("v"), "v", 0, 255) or 0
-            pwdhash = go_json.string(mine.get("pwdhash"), "pwdhash")
-            rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
+            fields, _ = go_json.folded(go_json.repair_text(argument), known)
+            hostname = go_json.string(fields.get("hostname"), "hostname")
+            wid = go_json.string(fields.get("wid"), "wid")
+            pid = go_json.integer(fields.get("pid"), "pid") or 0
+            labels = go_json.strings(fields.get("labels"), "labels")
+            version = go_json.integer(fields.get("v"), "v", 0, 255) or 0
+            pwdhash = go_json.string(fields.get("pwdhash"), "pwdhash")
+            rss_kb = go_json.integer(fields.get("rss_kb"), "rss_kb") or 0
         except BadJson as problem:
             self.reply_and_close(error_reply(f"invalid HELLO: {problem}"))
             return
@@ -312,11 +312,11 @@ class FaktoryConnection(Connection):
 
     def _push(self, argument: bytes | None, now: int) -> None:
         try:
-            push = work_unit.read(_need(argument) if argument is None else argument, now)
+            push = work_unit.read(_required(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         if push.jid in self.engine.by_jid or extensions.MARK in push.wire_fields:
-            self._take(push, now)
+            self._push_once(push, now)
         else:
             self.engine.push(push, now)
         self.reply(OK)
@@ -330,7 +330,7 @@ class FaktoryConnection(Connection):
         try:
             push = yield from work_unit.read_in_slices(line, len(b"PUSH "), end, now)
             self.require_store(pushes=True)
-            self._take(push, now)
+            self._push_once(push, now)
         except BadJson as mistake:
             self.reply_error(error_reply(f"invalid JSON: {mistake}"))
         except ClientError as problem:
@@ -338,7 +338,7 @@ class FaktoryConnection(Connection):
         else:
             self.reply(OK)
 
-    def _take(self, push: NewJob, now: int) -> None:
+    def _push_once(self, push: NewJob, now: int) -> None:
         """Push, unless a client has sent the same work unit again after a read timeout.
 
         A job that a worker has fetched, or that is older, was not sent again: its client may push
@@ -360,13 +360,13 @@ class FaktoryConnection(Connection):
         engine.push(push, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(_need(argument))
+        line = go_json.repair_text(_required(argument))
         try:
             units = _decode_list(line) or []
         except msgspec.MsgspecError as problem:
-            mended = go_json.mend(line)
-            if mended != line:
-                self._push_bulk(mended, now)
+            repaired = go_json.replace_surrogates(line)
+            if repaired != line:
+                self._push_bulk(repaired, now)
                 return
             raise ClientError(f"invalid JSON: {go_json.plain(problem)}") from None
         except RecursionError:
@@ -396,7 +396,7 @@ class FaktoryConnection(Connection):
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
             for number, push in enumerate(pushes, 1):
-                self._take(push, now)
+                self._push_once(push, now)
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
                     self._check_not_reverted(reverts)
@@ -435,8 +435,8 @@ class FaktoryConnection(Connection):
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
-        if self._fetches_many:
-            self._fetches_many = False
+        if self._is_bulk_fetch:
+            self._is_bulk_fetch = False
             self._reply_with_jobs([job])
         else:
             self._reply_with_job(job)
@@ -457,21 +457,21 @@ class FaktoryConnection(Connection):
         self.waiter = None
         if self._awaited_id:
             self._reply_with_result()
-        elif self._fetches_many:
-            self._fetches_many = False
+        elif self._is_bulk_fetch:
+            self._is_bulk_fetch = False
             self._reply_with_jobs([])
         else:
-            self.reply(NOTHING)
+            self.reply(NULL_BULK)
 
     def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session
-        finds out if the client is gone.
+        detects whether the client has disconnected.
         """
         return True
 
     def stop_waiting(self, now: int) -> None:
         """The server stops: FETCH gets no job, and a client that waits for the end of a job gets
-        its present state.
+        its current state.
         """
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
@@ -479,11 +479,11 @@ class FaktoryConnection(Connection):
 
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
-            line = _need(argument) if argument is None else argument
+            line = _required(argument) if argument is None else argument
             body = _decode_ack(line if line.isascii() else go_json.repair_text(line))
             jid = body["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
-            raise ClientError(f"invalid ACK {shown_input(argument or b'')}") from None
+            raise ClientError(f"invalid ACK {quote_input(argument or b'')}") from None
         result = extensions.result_of_ack(body["result"]) if "result" in body else None
         job = self._held(jid or "", now)
         if job is not None:
@@ -502,36 +502,38 @@ class FaktoryConnection(Connection):
         return held or engine.reclaim_by_id(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(_need(argument))
+        line = go_json.repair_text(_required(argument))
         try:
-            mine, _ = go_json.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
-            jid = go_json.string(mine.get("jid"), "jid")
-            group = cut(go_json.string(mine.get("errtype"), "errtype"), 100)
-            message = cut(go_json.string(mine.get("message"), "message"), 1000)
-            backtrace = go_json.strings(mine.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
+            fields, _ = go_json.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
+            jid = go_json.string(fields.get("jid"), "jid")
+            group = cut(go_json.string(fields.get("errtype"), "errtype"), 100)
+            message = cut(go_json.string(fields.get("message"), "message"), 1000)
+            backtrace = go_json.strings(fields.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
-            raise ClientError(f"invalid FAIL {shown_input(line)}") from None
+            raise ClientError(f"invalid FAIL {quote_input(line)}") from None
         if not jid:
             raise ClientError("missing JID")
         job = self._held(jid, now)
         if job is None:
-            raise ClientError(f"Job not found {shown_input(jid.encode())}")
+            raise ClientError(f"Job not found {quote_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
         self.reply(OK)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(_need(argument))
+        line = go_json.repair_text(_required(argument))
         try:
-            mine, _ = go_json.folded(line, frozenset({"wid", "current_state", "rss_kb", "running"}))
-            wid = go_json.string(mine.get("wid"), "wid")
-            state = go_json.string(mine.get("current_state"), "current_state")
-            rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
-            running = go_json.strings(mine.get("running"), "running")
+            fields, _ = go_json.folded(
+                line, frozenset({"wid", "current_state", "rss_kb", "running"})
+            )
+            wid = go_json.string(fields.get("wid"), "wid")
+            state = go_json.string(fields.get("current_state"), "current_state")
+            rss_kb = go_json.integer(fields.get("rss_kb"), "rss_kb") or 0
+            running = go_json.strings(fields.get("running"), "running")
         except BadJson:
-            raise ClientError(f"invalid BEAT {shown_input(line)}") from None
+            raise ClientError(f"invalid BEAT {quote_input(line)}") from None
         worker = self.hub.workers.known.get(wid)
         if worker is None:
-            raise ClientError(f"unknown worker {shown_input(wid.encode())}")
+            raise ClientError(f"unknown worker {quote_input(wid.encode())}")
         worker.beat_at = now
         worker.rss_kb = rss_kb
         if state in {"quiet", "terminate"}:
@@ -552,7 +554,7 @@ class FaktoryConnection(Connection):
     # Beyond the spec
 
     def _queue(self, argument: bytes | None, now: int) -> None:
-        sub, space, rest = _need(argument).strip().partition(b" ")
+        sub, space, rest = _required(argument).strip().partition(b" ")
         what = sub.upper()
         names = _queue_names(rest)
         if self.hub.rule is not None and names != ["*"]:
@@ -569,7 +571,7 @@ class FaktoryConnection(Connection):
                 raise ClientError("QUEUE LATENCY does not support wildcards")
             self.reply(bulk(info.latency(self.engine, names, now)))
         else:
-            raise ClientError(f"no such QUEUE subcommand: {shown_input(sub)}")
+            raise ClientError(f"no such QUEUE subcommand: {quote_input(sub)}")
 
     def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
         engine = self.engine
@@ -639,8 +641,8 @@ class FaktoryConnection(Connection):
 
     def _millrace(self, argument: bytes | None, now: int) -> None:
         """MILLRACE: an extension for bulk loads and bulk reads."""
-        line = _need(argument)
-        request = many.parse(line)
+        line = _required(argument)
+        request = bulk_requests.parse(line)
         if self.hub.rule is not None and request.read is None:
             raise QueueRefused(
                 "MILLRACE is not allowed on this port, except read: it has a rule for queues"
@@ -652,13 +654,13 @@ class FaktoryConnection(Connection):
         if request.result is not None:
             self._result(request.result, now)
         elif request.fetch is not None:
-            self._fetch_many(request.fetch, now)
+            self._fetch_bulk(request.fetch, now)
         elif request.ack is not None:
             self.begin_work(self._acknowledge_in_slices(request.ack, now), len(line))
         else:
             self.begin_work(self._execute_bulk_request(request, now), len(line))
 
-    def _fetch_many(self, request: "extensions.FetchRequest", now: int) -> None:
+    def _fetch_bulk(self, request: "extensions.FetchRequest", now: int) -> None:
         """Lease up to `count` jobs; without a ready job, wait for one as FETCH does."""
         worker, engine = self.worker, self.engine
         holder = "" if worker is None else worker.wid
@@ -676,14 +678,14 @@ class FaktoryConnection(Connection):
         if jobs:
             self._reply_with_jobs(jobs)
             return
-        self._fetches_many = True
+        self._is_bulk_fetch = True
         self.waiter = Waiter(queues, holder, FAKTORY, self)
         engine.wait(self.waiter, now + FETCH_WAIT)
 
     def _reply_with_jobs(self, jobs: list[Job]) -> None:
         """Reply with several leased jobs."""
-        self._fetches_many = self.read_first(jobs, self._reply_with_jobs)
-        if self._fetches_many:
+        self._is_bulk_fetch = self.read_first(jobs, self._reply_with_jobs)
+        if self._is_bulk_fetch:
             return
         units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]
         self.reply_with_jobs(jobs, bulk(b"[%b]" % b",".join(units)))
@@ -733,12 +735,14 @@ class FaktoryConnection(Connection):
         self.caller.wait()
         self.reply(bulk(extensions.describe_job(jid, extensions.newest_job(self.engine, jid))))
 
-    def _execute_bulk_request(self, request: "many.BulkRequest", now: int) -> Iterator[None]:
+    def _execute_bulk_request(
+        self, request: "bulk_requests.BulkRequest", now: int
+    ) -> Iterator[None]:
         engine = self.engine
         check_store = partial(self._check_not_reverted, engine.revert_count)
         try:
-            body = yield from many.execute_bulk(
-                engine, request, self.hub.readings, self, check_store, now
+            body = yield from bulk_requests.execute_bulk(
+                engine, request, self.hub.read_cursors, self, check_store, now
             )
         except ClientError as problem:
             self.caller.wait()
@@ -748,8 +752,8 @@ class FaktoryConnection(Connection):
         self.reply(bulk(body))
 
 
-def _need(argument: bytes | None) -> bytes:
-    """A required argument. The error is that of the original, which panics."""
+def _required(argument: bytes | None) -> bytes:
+    """A required argument. The error is the same as in the original, which panics."""
     if argument is None:
         raise ClientError("internal error")
     return argument
@@ -769,11 +773,11 @@ def decode_lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def cut(text: str, most: int) -> str:
-    """The trimmed text, cut to `most` bytes; "unknown" if it is empty."""
+def cut(text: str, max_bytes: int) -> str:
+    """The trimmed text, cut to `max_bytes` bytes; "unknown" if it is empty."""
     text = text.strip()
-    if len(text) * 4 > most:
-        text = text.encode()[:most].decode("utf-8", "ignore")
+    if len(text) * 4 > max_bytes:
+        text = text.encode()[:max_bytes].decode("utf-8", "ignore")
     return text or "unknown"
 
 

@@ -162,7 +162,7 @@ def has_ended(job: Job | None) -> bool:
 
 
 def describe_job(jid: str, job: Job | None) -> bytes:
-    """The reply about a job in its present state."""
+    """The reply about a job in its current state."""
     if job is None:
         return msgspec.json.encode(ResultReply(jid, "unknown"))
     result = None if job.extra is None else job.extra.result

@@ -13,7 +13,7 @@ from millrace.protocols.connection import Hub
 from millrace.protocols.logins import LoginLimiter
 from millrace.protocols.registry import FAKTORY
 
-from .bulk import Readings
+from .bulk import ReadCursors
 from .settings import FaktoryConfig
 
 if TYPE_CHECKING:
@@ -66,28 +66,28 @@ class FaktoryHub(Hub):
         self.max_line = max_line
         self.recover_lost_workers = recover_lost_workers
         self.workers = WorkerRegistry()
-        self.of_worker: dict[str, set[FaktoryConnection]] = {}
-        self.readings = Readings()
+        self.by_worker: dict[str, set[FaktoryConnection]] = {}
+        self.read_cursors = ReadCursors()
         self.logins = LoginLimiter()
         self._watch_lost_workers()
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
-        self.of_worker.setdefault(wid, set()).add(connection)
+        self.by_worker.setdefault(wid, set()).add(connection)
         return self.workers.connect(wid, now)
 
     def leave(self, connection: "FaktoryConnection", worker: Worker, now: int) -> None:
         self.workers.disconnect(worker)
-        peers = self.of_worker[worker.wid]
+        peers = self.by_worker[worker.wid]
         peers.discard(connection)
         if not peers:
-            del self.of_worker[worker.wid]
+            del self.by_worker[worker.wid]
             if self.recover_lost_workers:
                 self.engine.set_alarm((self, worker.wid), self._lost_at(worker, now))
 
     def advance(self, worker: Worker, state: int) -> None:
         """Advance a worker to quiet or terminate: it gets no more jobs, on any connection."""
         if worker.advance(state):
-            for connection in self.of_worker.get(worker.wid, ()):
+            for connection in self.by_worker.get(worker.wid, ()):
                 if connection.waiter is not None:
                     self.engine.stop_offering(connection.waiter)
 
@@ -99,13 +99,13 @@ class FaktoryHub(Hub):
             self._watch_lost_workers()
 
     def _watch_lost_workers(self) -> None:
-        """Set the alarms of workers with jobs that have left without one: before a restart, or
-        while the jobs of lost workers were not recovered.
+        """Set an alarm for each disconnected worker that has jobs but no alarm: it disconnected
+        before a restart, or while the recovery of lost workers was off.
         """
         if not self.recover_lost_workers:
             return
         clock = self.engine.clock
-        for wid in {job.holder for job in self._leased()} - self.of_worker.keys():
+        for wid in {job.holder for job in self._leased()} - self.by_worker.keys():
             self.engine.set_alarm((self, wid), clock + LOST_AFTER)
 
     def stop(self) -> None:
@@ -116,7 +116,7 @@ class FaktoryHub(Hub):
 
     @property
     def busy(self) -> bool:
-        return bool(self.of_worker)
+        return bool(self.by_worker)
 
     def clock_moved(self, by: int) -> None:
         for worker in self.workers.known.values():
@@ -134,11 +134,11 @@ class FaktoryHub(Hub):
         if now < lost_at or self.engine.unavailable:
             self.engine.set_alarm((self, wid), max(lost_at, now + SECOND))
             return
-        mine = list(islice(self._leased_by(wid), LOST_WORKER_BATCH_SIZE))
-        if len(mine) == LOST_WORKER_BATCH_SIZE:
+        jobs = list(islice(self._leased_by(wid), LOST_WORKER_BATCH_SIZE))
+        if len(jobs) == LOST_WORKER_BATCH_SIZE:
             self.engine.set_alarm((self, wid), now)  # the rest follows in the next turn
         message = f"worker {wid} has disconnected and sent no BEAT for {LOST_AFTER // SECOND} s"
-        for job in mine:
+        for job in jobs:
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])
 
     def _leased_by(self, wid: str) -> Iterator[Job]:

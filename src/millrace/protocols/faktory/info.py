@@ -23,7 +23,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
     """
     engine = hub.engine
     moment = rfc3339(now)
-    queues = counted(engine) if depths is None else depths
+    queues = ready_counts(engine) if depths is None else depths
     scheduled = len(engine.scheduled) - engine.retrying
     leased, dead = len(engine.leased), len(engine.dead)
     return {
@@ -42,7 +42,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
                 "Dead": _task(engine.timer_counts.purged, dead),
                 "Retries": _task(engine.timer_counts.retried, engine.retrying),
                 "Scheduled": _task(engine.timer_counts.started, scheduled),
-                "Workers": {"reaped": 0, "size": len(hub.of_worker)},
+                "Workers": {"reaped": 0, "size": len(hub.by_worker)},
             },
             "total_failures": engine.totals.failures,
             "total_processed": engine.totals.processed,
@@ -61,7 +61,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
     }
 
 
-def counted(engine: Engine) -> dict[str, int]:
+def ready_counts(engine: Engine) -> dict[str, int]:
     found = {q.name: q.counts[READY] for q in engine.queues.values() if q.registered}
     return dict(sorted(found.items()))
 
@@ -82,5 +82,5 @@ def latency(engine: Engine, names: list[str], now: int) -> bytes:
 
 
 def _task(moved: int, size: int) -> dict[str, int]:
-    # No task loop exists whose cycles could be counted: each job moves when it is due.
+    # Millrace has no task loops with cycles to count: each job moves when it is due.
     return {"cycles": moved, "enqueued": moved, "size": size, "wall_time_sec": 0}

@@ -32,11 +32,11 @@ class Operation(NamedTuple):
 def read(argument: bytes) -> Operation:
     try:
         argument = go_json.repair_text(argument)
-        mine, _ = go_json.folded(argument, frozenset({"cmd", "target", "filter"}))
-        command = go_json.string(mine.get("cmd"), "cmd")
-        target = go_json.string(mine.get("target"), "target")
+        fields, _ = go_json.folded(argument, frozenset({"cmd", "target", "filter"}))
+        command = go_json.string(fields.get("cmd"), "cmd")
+        target = go_json.string(fields.get("target"), "target")
         filters, _ = go_json.folded(
-            mine.get("filter", b"{}"), frozenset({"jids", "regexp", "jobtype"})
+            fields.get("filter", b"{}"), frozenset({"jids", "regexp", "jobtype"})
         )
         jids = go_json.strings(filters.get("jids"), "jids")
         glob = go_json.string(filters.get("regexp"), "regexp")

@@ -14,9 +14,11 @@ from .settings import FaktoryConfig
 
 
 class FaktoryPolicy(RetryPolicy):
-    """count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the dead set.
+    """Retry after count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the job
+    is dead.
 
-    `retries` 0 discards at the first failure, a negative one goes to the dead set at once.
+    With `retries` 0, the first failure discards the job; with a negative number, the job is dead
+    immediately.
     """
 
     expired = ("ReservationExpired", "Faktory job reservation expired")

@@ -38,7 +38,7 @@ _PLAIN: Final = b"\n\n\n"
 #: The `wire_fields` of a work unit with a payload in base64.
 _ENCODED: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
 #: Queue names that were checked before.
-_good_names: set[str] = set()
+_valid_names: set[str] = set()
 _KNOWN: Final = frozenset(
     {
         "jid",
@@ -71,13 +71,13 @@ def read(line: bytes, now: int) -> NewJob:
     try:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
-        return _read_unusual(line, now)
+        return _read_as_in_go(line, now)
     return _from_form(unit, bytes(unit.args), now)
 
 
 def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[None, None, NewJob]:
     """The work unit in a part of a large line, as `read` reads it. The line is searched, checked
-    and copied in several steps; only the decoder needs one.
+    and copied in several steps; only the decoding takes a single step.
     """
     view = memoryview(line)[start:end]
     is_ascii = line.isascii()
@@ -116,7 +116,7 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
         and not unit.at
         and not custom
         and not unit.backtrace
-        and unit.queue in _good_names
+        and unit.queue in _valid_names
         and args[0] == 0x5B
         and len(unit.jid) >= 8
         and unit.jobtype
@@ -149,31 +149,31 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
 
 def jid_of(line: bytes) -> str:
     """The jid of a refused work unit, or an empty string."""
-    mine, _ = go_json.folded(line, _KNOWN)
-    return go_json.string(mine.get("jid"), "jid")
+    fields, _ = go_json.folded(line, _KNOWN)
+    return go_json.string(fields.get("jid"), "jid")
 
 
-def _read_unusual(line: bytes, now: int) -> NewJob:
-    mine, others = go_json.folded(line, _KNOWN)
-    retry = go_json.integer(mine.get("retry"), "retry")
-    created = mine.get("created_at", b"")
+def _read_as_in_go(line: bytes, now: int) -> NewJob:
+    fields, others = go_json.folded(line, _KNOWN)
+    retry = go_json.integer(fields.get("retry"), "retry")
+    created = fields.get("created_at", b"")
     go_json.string(created or None, "created_at")
-    go_json.string(mine.get("enqueued_at"), "enqueued_at")
+    go_json.string(fields.get("enqueued_at"), "enqueued_at")
     tail = b"".join(b",%b:%b" % (_encode_text(key), raw) for key, raw in others.items())
-    failure = mine.get("failure", b"")
+    failure = fields.get("failure", b"")
     if failure and failure[:1] != b"{":
         raise BadJson("failure must be an object")
     push = _push(
-        go_json.string(mine.get("jid"), "jid"),
-        go_json.string(mine.get("jobtype"), "jobtype"),
-        mine.get("args", b"null"),
-        go_json.string(mine.get("queue"), "queue"),
+        go_json.string(fields.get("jid"), "jid"),
+        go_json.string(fields.get("jobtype"), "jobtype"),
+        fields.get("args", b"null"),
+        go_json.string(fields.get("queue"), "queue"),
         DEFAULT_RETRY if retry is None else retry,
-        go_json.integer(mine.get("reserve_for"), "reserve_for") or 0,
-        go_json.string(mine.get("at"), "at"),
-        go_json.integer(mine.get("backtrace"), "backtrace") or 0,
+        go_json.integer(fields.get("reserve_for"), "reserve_for") or 0,
+        go_json.string(fields.get("at"), "at"),
+        go_json.integer(fields.get("backtrace"), "backtrace") or 0,
         b"" if created == b'""' else created,
-        mine.get("custom", b""),
+        fields.get("custom", b""),
         tail,
         now,
     )
@@ -224,22 +224,22 @@ def _push(
     if reserve_for or backtrace:
         numbers = b',"reserve_for":%d' % reserve_for if reserve_for else b""
         tail = numbers + (b',"backtrace":%d' % backtrace if backtrace else b"") + tail
-    spec = b"%b\n%b\n%b\n%b" % (custom, created, _encode_text(at) if at else b"", tail)
+    wire_fields = b"%b\n%b\n%b\n%b" % (custom, created, _encode_text(at) if at else b"", tail)
     lease_for = max(MIN_RESERVE, reserve_for or DEFAULT_RESERVE) * SECOND
     if due <= now:
         due = 0
-    return NewJob(jid, jobtype, args, FAKTORY, queue, retry, lease_for, spec, 0, due)
+    return NewJob(jid, jobtype, args, FAKTORY, queue, retry, lease_for, wire_fields, 0, due)
 
 
 def _check_name(queue: str) -> None:
-    if queue in _good_names:
+    if queue in _valid_names:
         return
     if QUEUE_NAME.fullmatch(queue) is None:
         raise ClientError(
             f"cannot get {go_json.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
         )
-    if len(_good_names) < 10_000 and len(queue) <= MAX_REMEMBERED_LENGTH:
-        _good_names.add(queue)
+    if len(_valid_names) < 10_000 and len(queue) <= MAX_REMEMBERED_LENGTH:
+        _valid_names.add(queue)
 
 
 def same(job: Job, payload: bytes, push: NewJob) -> bool:
@@ -255,7 +255,7 @@ def same(job: Job, payload: bytes, push: NewJob) -> bool:
     )
 
 
-def _foreign(job: Job, payload: bytes) -> tuple[bytes, bytes]:
+def _convert_payload(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     """The args and `wire_fields` of a job that another protocol pushed: an array as it is, other
     JSON as an array of one, text as a JSON string, other bytes as base64, marked in `custom`.
     """
@@ -264,13 +264,13 @@ def _foreign(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     payload, encoded = as_json(payload)
     # A line break can only stand between values here, and clients read work units as lines.
     payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
-    spec = _ENCODED if encoded else _PLAIN
-    return payload if payload[:1] == b"[" else b"[%b]" % payload, spec
+    wire_fields = _ENCODED if encoded else _PLAIN
+    return payload if payload[:1] == b"[" else b"[%b]" % payload, wire_fields
 
 
 def write_large(job: Job, payload: bytes) -> tuple[bytes, bytes, bytes]:
     """The work unit in three parts, without a copy of a payload that needs no conversion."""
-    if not _is_own(job, payload):
+    if not _is_native(job, payload):
         return write(job, payload), b"", b""
     head, _, tail = _write(job, b"\0", job.wire_fields).partition(b"\0")  # JSON has no such byte
     return head, payload, tail
@@ -278,13 +278,17 @@ def write_large(job: Job, payload: bytes) -> tuple[bytes, bytes, bytes]:
 
 def write(job: Job, payload: bytes) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
-    if _is_own(job, payload):
+    if _is_native(job, payload):
         return _write(job, payload, job.wire_fields)
-    args, spec = _foreign(job, payload)
-    return _write(job, args, job.wire_fields if job.origin == FAKTORY and spec == _PLAIN else spec)
+    args, wire_fields = _convert_payload(job, payload)
+    return _write(
+        job,
+        args,
+        job.wire_fields if job.origin == FAKTORY and wire_fields == _PLAIN else wire_fields,
+    )
 
 
-def _is_own(job: Job, payload: bytes) -> bool:
+def _is_native(job: Job, payload: bytes) -> bool:
     """Whether the payload is the array of a push over Faktory. A Qless worker can replace it by any
     JSON; such a job has details.
     """
@@ -310,8 +314,8 @@ def _is_utf8(payload: bytes) -> bool:
     return True
 
 
-def _write(job: Job, args: bytes, spec: bytes) -> bytes:
-    if spec == _PLAIN and job.failure is None and job.ready_at:  # as below, for most jobs
+def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
+    if wire_fields == _PLAIN and job.failure is None and job.ready_at:  # as below, for most jobs
         created_at = enqueued_at = rfc3339(job.created).encode()
         if job.ready_at != job.created:
             enqueued_at = rfc3339(job.ready_at).encode()
@@ -327,7 +331,7 @@ def _write(job: Job, args: bytes, spec: bytes) -> bytes:
                 args,
             )
         )
-    custom, created, at, tail, *own = spec.split(b"\n")
+    custom, created, at, tail, *own = wire_fields.split(b"\n")
     failure = b',"failure":' + own[0] if own else b""
     if job.failure is not None:
         failure = _failure(job)

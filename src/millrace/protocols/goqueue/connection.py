@@ -53,7 +53,7 @@ class GoqueueConnection(Connection):
         self._input = ByteBuffer(0)
         #: The minimum size of the next command.
         self._needed = 1
-        self._ended = False
+        self._input_ended = False
         if hub.full:
             self.reply_error(error_reply("Too many connections"))
             self.closing = True
@@ -85,7 +85,7 @@ class GoqueueConnection(Connection):
     def step(self, now: int) -> int:
         if len(self._input) and self._step(now):
             return 1
-        if self._ended and not self.closing:
+        if self._input_ended and not self.closing:
             self._close()
         return 0
 
@@ -107,7 +107,7 @@ class GoqueueConnection(Connection):
                 self.reject_web_client(self.hub)
                 return True
             self.closing = len(word) > MAX_WORD or bool(word and not _WORD.fullmatch(word))
-            return self._lacks(len(data) + 1)
+            return self._wait_for_input(len(data) + 1)
         command = COMMANDS.get(data[at:end])
         if command is None:
             self._unknown(data[at:end], end + 1)
@@ -135,15 +135,15 @@ class GoqueueConnection(Connection):
         elif _WORD.fullmatch(word) is None:
             self.closing = True
         else:
-            self._pass(after)
+            self._consume(after)
             self.reply_error(error_reply(f"Unknown Command {word.decode()}"))
 
-    def _lacks(self, after: int) -> bool:
+    def _wait_for_input(self, after: int) -> bool:
         """Record that the command ends at `after` or later, and is incomplete."""
         self._needed = after - self._input.start
         return False
 
-    def _pass(self, after: int) -> None:
+    def _consume(self, after: int) -> None:
         """Consume the command, which ends at `after`."""
         self._input.consume(after)
         self._needed = 1
@@ -159,9 +159,9 @@ class GoqueueConnection(Connection):
 
     def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session
-        finds out if the client is gone.
+        detects whether the client has disconnected.
         """
-        self._ended = True
+        self._input_ended = True
         return True
 
     def stop_waiting(self, now: int) -> None:
@@ -195,17 +195,17 @@ class GoqueueConnection(Connection):
         data = self._input.data
         end = self._end_of_name(at)
         if end < 0:
-            return self._lacks(len(data) + 1)
+            return self._wait_for_input(len(data) + 1)
         begin = end + 1 + _ADD.size
         if len(data) < begin:
-            return self._lacks(begin)
+            return self._wait_for_input(begin)
         priority, ttp, size = _ADD.unpack_from(data, end + 1)
         if size > self.hub.max_data:
             raise Malformed(f"the data is larger than {self.hub.max_data} bytes")
         after = begin + size
         if len(data) < after:
-            return self._lacks(after)
-        self._pass(after)
+            return self._wait_for_input(after)
+        self._consume(after)
         if self._is_refused(pushes=True):
             return True
         name = queue_name(data[at:end])
@@ -227,16 +227,16 @@ class GoqueueConnection(Connection):
         return True
 
     def _connect(self, at: int, now: int) -> bool:
-        self._pass(at)
+        self._consume(at)
         self.reply(OK)
         return True
 
     def _delete(self, at: int, now: int) -> bool:
         after = at + _DELETE.size
         if len(self._input.data) < after:
-            return self._lacks(after)
+            return self._wait_for_input(after)
         (seq,) = _DELETE.unpack_from(self._input.data, at)
-        self._pass(after)
+        self._consume(after)
         if self._is_refused():
             return True
         engine = self.engine
@@ -255,12 +255,12 @@ class GoqueueConnection(Connection):
         data = self._input.data
         end = self._end_of_name(at)
         if end < 0:
-            return self._lacks(len(data) + 1)
+            return self._wait_for_input(len(data) + 1)
         after = end + 1 + _RESERVE.size
         if len(data) < after:
-            return self._lacks(after)
+            return self._wait_for_input(after)
         (timeout,) = _RESERVE.unpack_from(data, end + 1)
-        self._pass(after)
+        self._consume(after)
         if self._is_refused():
             return True
         names: tuple[str, ...] = (queue_name(data[at:end]),)

@@ -14,11 +14,11 @@ from .settings import GoqueueConfig
 
 
 class GoqueuePolicy(RetryPolicy):
-    """Ready again at its old place when the time to process has ended, also after a failure that
-    another protocol reports. After `max_attempts` leases it is dead.
+    """A job is ready again at its old place when the time to process has ended, also after a
+    failure that another protocol reports. After `max_attempts` leases it is dead.
     """
 
-    expired = ("LeaseExpired", "the time to process is over")
+    expired = ("LeaseExpired", "the time to process has expired")
     keeps_position = True
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:

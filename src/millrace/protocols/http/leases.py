@@ -52,7 +52,7 @@ def requested_queues(request: LeaseJobs) -> tuple[str, ...]:
 
 def make_waiter(queues: tuple[str, ...], request: LeaseJobs, owner: Any) -> Waiter:
     waiter = Waiter(queues, request.worker, HTTP, owner)
-    waiter.lease_for = request.lease_for
+    waiter.lease_duration = request.lease_for
     return waiter
 
 
@@ -80,7 +80,7 @@ def _fail(engine: Engine, job: Job, request: EndLease, now: int) -> None:
         request.group[:MAX_ERROR_GROUP] or "Failed",
         request.message[:MAX_ERROR_MESSAGE],
         [line[:MAX_BACKTRACE_LINE] for line in request.backtrace[:MAX_BACKTRACE_LINES]],
-        again_at=request.retry_at or None,
+        retry_at=request.retry_at or None,
     )
 
 

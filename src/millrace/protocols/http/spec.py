@@ -9,7 +9,7 @@ from millrace.protocols.spec import ProtocolSpec
 
 
 class HttpPolicy(RetryPolicy):
-    """Faktory's delays, `retries` times, then the dead set."""
+    """Retry with the delays of Faktory, `retries` times; then the job is dead."""
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
         return retry_later(job, now, random)

@@ -49,14 +49,14 @@ class MasenkoConnection(Connection):
         self.hub = hub
         self._lines = LineBuffer(hub.max_line)
         #: The time of the last line; 0 before the first call with a time.
-        self._heard_at = 0
+        self._last_input_at = 0
         self._transaction: Transaction | None = None
         self._last_fetch: bytes | None = None
         self._queues: tuple[str, ...] = ()
         self._timeout = 0
         #: The end of a FETCH with more than MAX_WAIT_QUEUES queues; see `_scan`.
         self._fetch_until = 0
-        self._ended = False
+        self._input_ended = False
         if hub.full:
             self.reply_error(error_reply("too many connections"))
             self.closing = True
@@ -82,14 +82,14 @@ class MasenkoConnection(Connection):
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
+    def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         lines = self._lines
         if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
-            self._heard_at = now
+            self._last_input_at = now
             self.dispatch(data[:-1], now)  # the usual case: one complete line
             return self.work is not None
         lines.feed(data)
-        return self.run(now, most)
+        return self.run(now, max_cost)
 
     @property
     def _busy(self) -> bool:
@@ -103,18 +103,18 @@ class MasenkoConnection(Connection):
             self._handle_incomplete_line()
             return 0
         line = self._lines.take()
-        self._heard_at = now
+        self._last_input_at = now
         self.execute_line(line, now)
         return 1 + len(line) // LONG_LINE
 
     def _handle_incomplete_line(self) -> None:
         """Handle the input after the last complete line: TLS, a line that is too long, its end."""
-        if not self.is_native and is_web_request(self._lines.partial):
+        if not self.is_native and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
             self.reply_error(error_reply(f"line longer than {self.hub.max_line} bytes"))
             self.closing = self.drains_input = True
-        elif self._ended:
+        elif self._input_ended:
             self.closing = True
 
     def execute_line(self, line: bytes, now: int) -> None:
@@ -129,11 +129,11 @@ class MasenkoConnection(Connection):
         if len(verb) > MAX_VERB:
             verb = verb[:MAX_VERB]
         if self._transaction is not None:
-            self._collect(self._transaction, capitals(verb), payload, now)
+            self._collect(self._transaction, upper_case_verb(verb), payload, now)
             return
         do = COMMANDS.get(verb)
         if do is None:
-            known = capitals(verb)
+            known = upper_case_verb(verb)
             do = COMMANDS.get(known)
             if do is None:
                 if is_web_request(line):
@@ -178,9 +178,9 @@ class MasenkoConnection(Connection):
     def alarm(self, what: str, now: int) -> None:
         """Close the connection of a silent client, or set the alarm for the next check."""
         heartbeat = self.hub.heartbeat
-        if not self._heard_at:
-            self._heard_at = now  # a new connection
-        until = self._heard_at + heartbeat
+        if not self._last_input_at:
+            self._last_input_at = now  # a new connection
+        until = self._last_input_at + heartbeat
         if self.waiter is not None or self._lines.pending:
             until = max(until, now + heartbeat // 2)  # the client waits for a reply
         if now > until and not self.closing:
@@ -190,21 +190,21 @@ class MasenkoConnection(Connection):
             self.engine.set_alarm(self._alarm, until + 1)
 
     def clock_moved(self, by: int) -> None:
-        if self._heard_at:
-            self._heard_at += by
+        if self._last_input_at:
+            self._last_input_at += by
 
-    def _waited(self, now: int) -> None:
+    def _wait_ended(self, now: int) -> None:
         """A wait has ended. The client gets at least half of the heartbeat for its next line."""
         self.waiter = None
-        self._heard_at = max(self._heard_at, now - self.hub.heartbeat // 2)
+        self._last_input_at = max(self._last_input_at, now - self.hub.heartbeat // 2)
 
     # The end of a connection
 
     def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session
-        finds out if the client is gone.
+        detects whether the client has disconnected.
         """
-        self._ended = True
+        self._input_ended = True
         return True
 
     def stop_waiting(self, now: int) -> None:
@@ -291,7 +291,7 @@ class MasenkoConnection(Connection):
         self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
 
     def deliver(self, job: Job, now: int) -> None:
-        self._waited(now)
+        self._wait_ended(now)
         self._reply_with_job(job)
 
     def _reply_with_first(self, jobs: list[Job]) -> None:
@@ -301,10 +301,10 @@ class MasenkoConnection(Connection):
         if job.stored_size > MAX_DIRECT_READ and self.read_first([job], self._reply_with_first):
             return
         self.hub.responses[b"OK"] += 1
-        self.reply_with_job(job, tasks.written(job, self.engine.payload(job)))
+        self.reply_with_job(job, tasks.fetch_reply(job, self.engine.payload(job)))
 
     def timed_out(self, now: int) -> None:
-        self._waited(now)
+        self._wait_ended(now)
         if now < self._fetch_until and not self.hub.stopping:
             self.begin_work(self._scan(now))
             return
@@ -338,7 +338,7 @@ class MasenkoConnection(Connection):
         return job if job and engine.reclaim(job, holder, MASENKO, now) else None
 
     def _info(self, payload: bytes, now: int) -> None:
-        """All queues are written at once if they are few, else in slices."""
+        """Write all queues in one step if there are few, otherwise in slices."""
         self.begin_work(self._send_info())
         if len(self.engine.queues) < info.INFO_BATCH_SIZE:
             self.work_slice()
@@ -476,7 +476,7 @@ def _ids_reply(ids: list[int]) -> bytes:
     return reply if len(reply) <= MAX_IDS_REPLY_BYTES else OK
 
 
-def capitals(verb: bytes) -> bytes:
+def upper_case_verb(verb: bytes) -> bytes:
     """The verb in upper case, as in Go: each letter becomes one letter."""
     if verb.isascii():
         return verb.upper()

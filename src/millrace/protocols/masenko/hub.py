@@ -39,8 +39,8 @@ class MasenkoHub(Hub):
             (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
         )
         self.responses = dict.fromkeys((b"OK", b"EMPTY", b"ERR", b"PONG"), 0)
-        self._named = 0
-        self._named_since = 0
+        self._last_number = 0
+        self._first_named_at = 0
 
     def original_metrics(self) -> dict[str, dict[str, int]]:
         return {
@@ -53,6 +53,6 @@ class MasenkoHub(Hub):
         """A name that no connection has had before, in this run of the server or an earlier one:
         the store contains leases with such names.
         """
-        self._named_since = self._named_since or now
-        self._named += 1
-        return f"masenko-{self._named_since:x}-{self._named}"
+        self._first_named_at = self._first_named_at or now
+        self._last_number += 1
+        return f"masenko-{self._first_named_at:x}-{self._last_number}"

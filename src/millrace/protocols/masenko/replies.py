@@ -23,7 +23,7 @@ _ESCAPES: Final = {
     "\u2029".encode(): rb"\u2029",
 }
 #: The characters by which `surrogateescape` represents bytes that are not UTF-8.
-_NO_TEXT: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
+_INVALID_BYTES: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
 
 
 def error_reply(text: str) -> bytes:
@@ -34,7 +34,7 @@ def error_reply(text: str) -> bytes:
 
 def encoded(text: str) -> bytes:
     """A JSON string, safe inside HTML."""
-    parts = _NO_TEXT.split(text)
+    parts = _INVALID_BYTES.split(text)
     if len(parts) == 1:
         return safe(_encode(text))
     return b'"%b"' % rb"\ufffd".join(safe(_encode(part)[1:-1]) for part in parts)

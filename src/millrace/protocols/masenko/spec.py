@@ -14,13 +14,13 @@ from .settings import MasenkoConfig
 
 
 class MasenkoPolicy(RetryPolicy):
-    """failures^4 seconds, rounded down, `retries` times; then the failure is final, also for jobs
-    that wait for this one.
+    """Retry after failures^4 seconds, rounded down, `retries` times; then the failure is final,
+    also for jobs that wait for this one.
 
     Due tasks precede tasks without a delay, the earliest first.
     """
 
-    dies_with_blocker = True
+    fails_with_blocker = True
     removes_empty_queue = True
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:

@@ -27,8 +27,6 @@ MAX_RETRY: Final = 255
 MAX_BLOCKERS: Final = 255
 MAX_NAME: Final = 255
 MAX_TIME_LENGTH: Final = 64
-#: A longer line is not read step by step as Go would, because that is slow.
-MAX_UNUSUAL: Final = 80 << 10
 #: Backslashes in a longer line with lone surrogates: examining them takes some milliseconds.
 MAX_BACKSLASHES: Final = 10_000
 #: The lease duration for workers of protocols with deadlines; Masenko has none.
@@ -40,7 +38,7 @@ _UINT8: Final = 255
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]")
 _SPACES: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]++', re.DOTALL)
 #: Names that were checked before, with their JSON.
-_good_names: dict[str, bytes] = {}
+_valid_names: dict[str, bytes] = {}
 
 
 _decode_push = msgspec.json.Decoder(PushForm).decode
@@ -58,14 +56,14 @@ def read_push(line: bytes) -> NewJob:
     try:
         task = _decode_push(line)
     except _REFUSED:
-        task = _unusual_push(line)
+        task = _push_as_in_go(line)
     if not task.retry and b"-0" in line:
-        task = _unusual_push(line)  # a negative zero, or part of a date
+        task = _push_as_in_go(line)  # a negative zero, or part of a date
     if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
     if (  # the usual push
-        task.name in _good_names
-        and task.queue in _good_names
+        task.name in _valid_names
+        and task.queue in _valid_names
         and task.execute_at is None
         and not task.deadqueue
         and not task.blocked_by
@@ -123,7 +121,7 @@ def check_size(push: NewJob, max_payload: int) -> None:
         (push.kind, "task"),
         (push.dead_queue, "deadqueue"),
     ):
-        if name not in _good_names and len(name.encode()) > MAX_NAME:
+        if name not in _valid_names and len(name.encode()) > MAX_NAME:
             raise ClientError(f"input: {what} name too long")
     if max_payload < len(push.payload):
         raise ClientError("input: arguments too big")
@@ -138,7 +136,7 @@ def blocker_seqs(numbers: list[int], next_seq: int, pushed: Sequence[int] = ()) 
     return [seq for seq in seqs if seq < next_seq]
 
 
-def _unusual_push(line: bytes) -> PushForm:
+def _push_as_in_go(line: bytes) -> PushForm:
     task = PushForm()
     try:
         for name, raw in _members(line):
@@ -180,12 +178,12 @@ def _parse_time(text: str) -> int:
 
 def _is_name(text: str) -> bool:
     """Whether the name contains a valid character; one is enough."""
-    if text in _good_names:
+    if text in _valid_names:
         return True
     if _NAME.search(text) is None:
         return False
-    if len(_good_names) < 10_000 and len(text.encode()) <= MAX_NAME:
-        _good_names[text] = encoded(text)
+    if len(_valid_names) < 10_000 and len(text.encode()) <= MAX_NAME:
+        _valid_names[text] = encoded(text)
     return True
 
 
@@ -199,7 +197,7 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
         try:
             fetch = _decode_fetch(line)
         except _REFUSED:
-            fetch = _unusual_fetch(line)
+            fetch = _fetch_as_in_go(line)
     timeout = fetch.timeout
     if isinstance(timeout, str):
         timeout = _duration(timeout)
@@ -212,12 +210,12 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     if timeout <= 0:
         raise ClientError("timeout must be greater than zero")
     if timeout > heartbeat * 1000:
-        most = durations.format_duration(heartbeat * 1000)
-        raise ClientError(f"timeout must be smaller than the heartbeat frequency {most}")
+        maximum = durations.format_duration(heartbeat * 1000)
+        raise ClientError(f"timeout must be smaller than the heartbeat frequency {maximum}")
     return tuple(dict.fromkeys(fetch.queues or ())), max(1, timeout // 1000)
 
 
-def _unusual_fetch(line: bytes) -> FetchForm:
+def _fetch_as_in_go(line: bytes) -> FetchForm:
     fetch = FetchForm()
     try:
         for name, raw in _members(line):
@@ -232,9 +230,9 @@ def _unusual_fetch(line: bytes) -> FetchForm:
 
 def _names(raw: bytes) -> tuple[str, ...]:
     """The names; Go keeps the default value where an element is null."""
-    left = (DEFAULT_QUEUE, "")
+    defaults = (DEFAULT_QUEUE, "")
     found = enumerate(_elements(raw))
-    return tuple(left[n > 0] if each == b"null" else decode_text(each) for n, each in found)
+    return tuple(defaults[n > 0] if each == b"null" else decode_text(each) for n, each in found)
 
 
 def _timeout(raw: bytes) -> int | str | None:
@@ -265,25 +263,25 @@ def read_id(line: bytes, next_seq: int, record: str) -> int:
         number = 0
     if 0 < number < next_seq:
         return number
-    number = _unusual_id(line, next_seq, record)
+    number = _id_as_in_go(line, next_seq, record)
     if not number:
         raise ClientError("missing id")
     return number
 
 
-def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
-    complaint = "unmarshal payload: "
+def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
+    prefix = "unmarshal payload: "
     what = go_scanner.kind(line.lstrip() or b" ")
     try:
-        if len(line) <= MAX_UNUSUAL:
+        if len(line) <= go_json.MAX_SLOW_PARSE_BYTES:
             go_scanner.pieces(line)
         elif what == "object":
             _members(line)
     except BadJson as problem:
-        raise ClientError(complaint + str(problem)) from None
-    complaint += "json: cannot unmarshal "
+        raise ClientError(prefix + str(problem)) from None
+    prefix += "json: cannot unmarshal "
     if what not in {"object", "null"}:
-        raise ClientError(f"{complaint}{what} into Go value of type proto.{record}")
+        raise ClientError(f"{prefix}{what} into Go value of type proto.{record}")
     number, first = 0, ""
     for name, raw in _members(line):
         if name != "id" or raw == b"null":
@@ -294,7 +292,7 @@ def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
             what = go_scanner.kind(raw)
             first = first or (f"number {raw.decode()}" if what == "number" else what)
     if first:
-        raise ClientError(f"{complaint}{first} into Go struct field {record}.id of type uint32")
+        raise ClientError(f"{prefix}{first} into Go struct field {record}.id of type uint32")
     return number
 
 
@@ -305,26 +303,26 @@ def _members(line: bytes) -> list[tuple[str, bytes]]:
     """The members as Go reads them. A long line is read by the fast decoder, which refuses more
     than 900 levels.
     """
-    if len(line) <= MAX_UNUSUAL:
+    if len(line) <= go_json.MAX_SLOW_PARSE_BYTES:
         return go_scanner.members(line)
     try:
         found = _decode_members(line)
     except _REFUSED as problem:
-        return _mended_members(line, go_json.plain(problem))
+        return _repaired_members(line, go_json.plain(problem))
     return [(go_scanner.folded(key), bytes(raw)) for key, raw in found.items()]
 
 
-def _mended_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
+def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
     """The members of a long line with lone surrogates, which the fast decoder refuses. A payload
     must not contain them, because it would change.
     """
     if line.count(b"\\") > MAX_BACKSLASHES:
         raise BadJson(problem)
-    mended = go_json.mend(line)
-    if mended == line:
+    repaired = go_json.replace_surrogates(line)
+    if repaired == line:
         raise BadJson(problem)
     try:
-        decoded = _decode_members(mended)
+        decoded = _decode_members(repaired)
     except _REFUSED as other:
         raise BadJson(go_json.plain(other)) from None
     found = [(go_scanner.folded(key), bytes(raw)) for key, raw in decoded.items()]
@@ -345,8 +343,8 @@ def decode_text(raw: bytes) -> str:
     return go_scanner.string(raw)
 
 
-def _unsigned(raw: bytes, most: int) -> int:
-    if raw.isdigit() and len(raw) <= 20 and (number := int(raw)) <= most:
+def _unsigned(raw: bytes, maximum: int) -> int:
+    if raw.isdigit() and len(raw) <= 20 and (number := int(raw)) <= maximum:
         return number
     raise BadJson(UNREADABLE)
 
@@ -362,14 +360,14 @@ def _integer(raw: bytes) -> int:
 # To a reply
 
 
-def written(job: Job, payload: bytes) -> bytes:
+def fetch_reply(job: Job, payload: bytes) -> bytes:
     """The reply to FETCH."""
     queue, name = job.queue, job.kind or job.queue
     return b'OK {"id":%d,"queue":%b,"name":%b%b%b}\n' % (
         job.seq,
-        _good_names.get(queue) or encoded(queue),
-        _good_names.get(name) or encoded(name),
-        _payload(payload) if job.origin == MASENKO else _foreign(payload),
+        _valid_names.get(queue) or encoded(queue),
+        _valid_names.get(name) or encoded(name),
+        _payload(payload) if job.origin == MASENKO else _convert_payload(payload),
         b',"failures":%d' % min(job.failures, _UINT8) if job.failures else b"",
     )
 
@@ -383,7 +381,7 @@ def _payload(payload: bytes) -> bytes:
     return b',"payload":' + safe(payload)
 
 
-def _foreign(payload: bytes) -> bytes:
+def _convert_payload(payload: bytes) -> bytes:
     """The payload of a job that another protocol pushed: JSON as it is, other text as a JSON
     string, other bytes as base64, marked by the member `encoding`.
     """

@@ -1,8 +1,8 @@
 """A transaction: the commands between ATOMIC and DONE.
 
-Each command is checked when it arrives; the first error decides. The reply and all changes follow
-DONE. After an error the transaction keeps no further commands. Its memory counts as unfinished
-input of the connection.
+Each command is checked when it arrives; the first error becomes the reply. The reply and all
+changes follow DONE. After an error the transaction keeps no further commands. Its memory counts as
+unfinished input of the connection.
 """
 
 from typing import Final
@@ -19,22 +19,22 @@ PUSH_SIZE: Final = 19
 BLOCKER_SIZE: Final = 4
 ACK_SIZE: Final = 7
 #: The approximate memory of an operation besides its bytes.
-OPERATION_COSTS: Final = 400
+OPERATION_OVERHEAD: Final = 400
 _COMMIT: Final = "commit transaction: write to WAL: serialize operation: "
 
 
 class Transaction:
     __slots__ = (
-        "_acked",
+        "_acknowledged",
+        "_command_error",
+        "_commit_error",
         "_engine",
-        "_failure",
         "_holder",
         "_lines",
         "_max_payload",
         "_max_size",
         "_rule",
         "_size",
-        "_unwritable",
         "operations",
         "pushes",
     )
@@ -51,19 +51,19 @@ class Transaction:
         self.pushes = 0
         self._lines = 0
         self._size = 2
-        self._acked: set[int] = set()
+        self._acknowledged: set[int] = set()
         #: The error of a command, and the error of the transaction as a whole.
-        self._failure = ""
-        self._unwritable = ""
+        self._command_error = ""
+        self._commit_error = ""
 
     @property
     def memory_used(self) -> int:
         """The approximate memory in bytes."""
-        return self._size + OPERATION_COSTS * len(self.operations)
+        return self._size + OPERATION_OVERHEAD * len(self.operations)
 
     def take(self, verb: bytes, payload: bytes) -> None:
         """Check a command, and keep it if all commands so far are valid."""
-        if self._failure:
+        if self._command_error:
             return
         number = self._lines
         self._lines += 1
@@ -79,7 +79,7 @@ class Transaction:
 
     def check(self) -> None:
         """Raise the error of the transaction; the ids of its pushes are then skipped."""
-        problem = self._failure or self._unwritable
+        problem = self._command_error or self._commit_error
         if problem:
             self._engine.skip_seqs(self.pushes)
             raise ClientError(problem)
@@ -96,7 +96,7 @@ class Transaction:
         tasks.check_blockers(push, self.pushes)
         self.check_rule(push)
         self.pushes += 1
-        if self._unwritable:
+        if self._commit_error:
             return
         try:
             tasks.check_size(push, self._max_payload)
@@ -109,11 +109,11 @@ class Transaction:
 
     def _ack(self, payload: bytes) -> None:
         seq = tasks.read_id(payload, self._engine.next_seq, "ackRequest")
-        if seq in self._acked or not self._engine.leases.holds(self._holder, seq):
+        if seq in self._acknowledged or not self._engine.leases.holds(self._holder, seq):
             self._fail(f"task {seq} not acquired")
             return
-        self._acked.add(seq)
-        if not self._unwritable:
+        self._acknowledged.add(seq)
+        if not self._commit_error:
             self._keep(seq, ACK_SIZE)
 
     def _keep(self, operation: NewJob | int, size: int) -> None:
@@ -124,11 +124,11 @@ class Transaction:
             self.operations.append(operation)
 
     def _give_up(self, problem: str) -> None:
-        self._unwritable = _COMMIT + problem
+        self._commit_error = _COMMIT + problem
         self.operations.clear()
 
     def _fail(self, text: str) -> None:
-        self._failure = text
+        self._command_error = text
         self.operations.clear()
 
 

@@ -13,10 +13,10 @@ def raw(args: Args, at: int) -> bytes | None:
     return args[at] if at < len(args) else None
 
 
-def text(args: Args, at: int, complaint: str) -> str:
+def text(args: Args, at: int, error: str) -> str:
     """Return a name."""
     if at >= len(args):
-        raise ScriptError(complaint)
+        raise ScriptError(error)
     return decode_name(args[at])
 
 
@@ -24,21 +24,21 @@ def texts(args: Args, start: int = 0) -> list[str]:
     return [decode_name(arg) for arg in args[start:]]
 
 
-def number(args: Args, at: int, complaint: str, default: lua.Number | None = None) -> lua.Number:
+def number(args: Args, at: int, error: str, default: lua.Number | None = None) -> lua.Number:
     """Return a numeric argument. The error message ends with the invalid value."""
     word = raw(args, at)
     if word is None and default is not None:
         return default
     found = lua.tonumber(word)
     if found is None:
-        raise ScriptError(complaint + shown(word))
+        raise ScriptError(error + shown(word))
     return found
 
 
-def option_number(word: bytes, complaint: str) -> lua.Number:
+def option_number(word: bytes, error: str) -> lua.Number:
     found = lua.tonumber(word)
     if found is None:
-        raise ScriptError(complaint + shown(word))
+        raise ScriptError(error + shown(word))
     return found
 
 

@@ -15,7 +15,7 @@ from .state import Qless
 
 #: Number of jobs that are popped or written in one slice.
 JOBS_BATCH_SIZE: Final = 25
-#: Up to this number is popped or written at once.
+#: Up to this number of jobs is popped or written in one step.
 MAX_JOBS_AT_ONCE: Final = 50
 #: Number of arguments that one slice of a command without a reply uses.
 ARGUMENTS_BATCH_SIZE: Final = 100

@@ -43,7 +43,7 @@ PLAIN: Final = frozenset({bytes, int, str, list, type(None)})
 #: Commands that return jobs.
 _JOBS: Final = frozenset({"pop", "peek"})
 
-#: Commands without a reply that do the same for each argument.
+#: Commands without a reply that apply to each argument separately.
 _LISTS: Final = frozenset({"pause", "unpause", "queue.forget", "worker.deregister"})
 
 _SCRIPT: Final = "qless/script/"
@@ -57,9 +57,9 @@ class QlessApi:
         self.engine = hub.engine
         self.qless = Qless(hub)
         hub.api = self
-        hub.virtual = RedisView(self.qless)
+        hub.redis_view = RedisView(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.loaded_scripts().items())
-        self._learned_for = self.engine.revert_count
+        self._scripts_stored_at = self.engine.revert_count
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
@@ -86,7 +86,7 @@ class QlessApi:
                 raise QlessRefused
         elif self.engine.pushes_refused and call[0] in PUSHING:
             raise QlessRefused
-        elif self._learned_for != self.engine.revert_count:
+        elif self._scripts_stored_at != self.engine.revert_count:
             self._reload_scripts()
         self.hub.leased = call[0] == "pop"
         return self._answer(call, now)
@@ -114,7 +114,7 @@ class QlessApi:
         return reply
 
     def _in_slices(self, work: Slices, time: int, *, own_clock: bool) -> Slices:
-        """Run each slice of a command as the command itself runs."""
+        """Run the slices of a command, each with the clock and the dialect of the command."""
         engine, qless = self.engine, self.qless
         reverts = engine.revert_count
         modes = qless.early, qless.lower_first
@@ -175,7 +175,7 @@ class QlessApi:
 
     def _reload_scripts(self) -> None:
         """Store the scripts again, because the engine may have reverted their settings."""
-        self._learned_for = self.engine.revert_count
+        self._scripts_stored_at = self.engine.revert_count
         for sha, script in self.hub.scripts.items():
             self.load_script(sha.decode(), script)
 
@@ -217,10 +217,10 @@ def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
         return dialect_d.translate(dialect, command, lua.clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
-    return dialect_a.Call(command, lua.clock(now), rest, _as_it_says)
+    return dialect_a.Call(command, lua.clock(now), rest, _reply_unchanged)
 
 
-def _as_it_says(api: Any, call: dialect_a.Call) -> Any:
+def _reply_unchanged(api: Any, call: dialect_a.Call) -> Any:
     """Run a command and return the reply of a script of dialect B or C."""
     command, now, args, _ = call
     if command in _JOBS:

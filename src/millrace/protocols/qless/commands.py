@@ -22,9 +22,9 @@ BEFORE_AUTH: Final = 1
 SUBSCRIBER: Final = 2
 UNQUEUED: Final = 4
 NOT_IN_MULTI: Final = 8
-#: Its reply depends on no durable state.
+#: The reply depends on no durable state.
 NEVER_WAITS: Final = 16
-#: It changes nothing.
+#: The command changes nothing.
 READS: Final = 32
 
 #: Maximum size of the reply to a command that can request the same item repeatedly.
@@ -35,24 +35,24 @@ TOO_LARGE: Final = f"ERR the reply would exceed {MAX_REPLY_BYTES} bytes"
 ANY: Final = 1 << 30
 
 
-class Nothing:
+class NoReply:
     """The command has already sent its reply, or will send it later."""
 
     __slots__ = ()
 
 
-NOTHING: Final = Nothing()
-#: A command that runs in slices: it yields after each one, and returns its reply.
-Slices = Generator[None, None, "Reply | Nothing"]
-Answer = Reply | Nothing | Slices
+NO_REPLY: Final = NoReply()
+#: A command that runs in slices: it yields after each slice, and returns its reply.
+Slices = Generator[None, None, "Reply | NoReply"]
+Answer = Reply | NoReply | Slices
 
 
 class Command(NamedTuple):
     do: Callable[["QlessConnection", list[bytes], int], Answer]
     #: Minimum and maximum number of arguments, without the command name.
-    least: int = 0
-    most: int = 0
-    rights: int = 0
+    min_args: int = 0
+    max_args: int = 0
+    flags: int = 0
 
 
 # Numbers

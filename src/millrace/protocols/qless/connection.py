@@ -30,7 +30,7 @@ from .commands import (
     UNQUEUED,
     Answer,
     Command,
-    Nothing,
+    NoReply,
     Slices,
     expect,
     integer,
@@ -71,12 +71,12 @@ MAX_WATCHED_KEYS: Final = 1000
 MAX_COMPARED_KEYS: Final = 50
 MAX_WATCHED_NAME: Final = 1000
 #: Overhead of an argument in bytes.
-ARGUMENT_COSTS: Final = 64
+ARGUMENT_OVERHEAD: Final = 64
 MAX_CLIENT_NAME: Final = 1000
 DATABASES: Final = 16
-#: First words of lines of an HTTP request, which a foreign web page can make a browser send. The
-#: server closes the connection without a reply.
-_NOT_FOR_US: Final = frozenset({b"POST", b"HOST:"})
+#: First words of lines in an HTTP request, which any web page can make a browser send. The server
+#: closes the connection without a reply.
+_HTTP_WORDS: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
 NO_AUTH_HELLO: Final = (
@@ -102,10 +102,10 @@ class QlessConnection(Connection):
         self._requests = Requests()
         #: Whether the buffered data is an incomplete request.
         self._incomplete = False
-        self._ended = False
+        self._input_ended = False
         #: Whether the client has authenticated or does not need to.
-        self._known = not hub.password
-        self._limits = hub.limits if self._known else hub.unauthenticated_limits
+        self._authenticated = not hub.password
+        self._limits = hub.limits if self._authenticated else hub.unauthenticated_limits
         #: RESP 2 or 3.
         self.protocol = 2
         self._name = b""
@@ -116,25 +116,25 @@ class QlessConnection(Connection):
         #: Its subscriptions.
         self.channels: dict[bytes, None] = {}
         self.patterns: dict[bytes, None] = {}
-        #: Size of the messages sent to it since all its replies were last written.
-        self.told = 0
+        #: Size of the messages to subscriptions that are not written yet.
+        self.unsent_message_bytes = 0
         #: State since MULTI: the commands for EXEC, their size, and whether one of them was
         #: invalid.
         self._queued: list[Queued] | None = None
         self._queued_size = 0
-        self._spoilt = False
+        self._has_invalid_command = False
         #: Whether EXEC is running. A command must not block then.
         self.transacting = False
-        #: State since WATCH: the watched keys, with the content of keys of Qless, and whether a key
-        #: has changed.
+        #: State since WATCH: the watched keys, with the content of each key of Qless, and whether a
+        #: key has changed.
         self._watched: dict[tuple[int, bytes], Hashable] = {}
-        self.disturbed = False
+        self.watch_triggered = False
         #: The lists that BRPOP waits for.
-        self._awaited: list[bytes] = []
-        hub.received += 1
-        self.number = hub.received
+        self._awaited_keys: list[bytes] = []
+        hub.connection_count += 1
+        self.number = hub.connection_count
         if hub.full:
-            self._complain(Error("ERR max number of clients reached"))
+            self._reply_error(Error("ERR max number of clients reached"))
             self.closing = True
         else:
             hub.connections.add(self)
@@ -163,22 +163,22 @@ class QlessConnection(Connection):
     def has_input(self) -> bool:
         return bool(self._requests)
 
-    def run(self, now: int, most: int) -> bool:
+    def run(self, now: int, max_cost: int) -> bool:
         if self.hub.transactions.exclusive is not None and self.waiter is None:
             waits = self.work is not None or (self.has_input() and not self._incomplete)
             return waits and not self.closing
-        return super().run(now, most)
+        return super().run(now, max_cost)
 
     def step(self, now: int) -> int:
         try:
             request = self._requests.take(self._limits)
         except ProtocolError as problem:
-            self._complain(Error(f"ERR Protocol error: {problem}"))
+            self._reply_error(Error(f"ERR Protocol error: {problem}"))
             self.closing = True
             return 0
         if request is None:
             self._incomplete = True
-            self.closing = self._ended
+            self.closing = self._input_ended
             if not self.is_native and is_web_request(self._requests.head):
                 self.reject_web_client(self.hub)
             return 0
@@ -191,12 +191,12 @@ class QlessConnection(Connection):
             self._execute(request, now)
         return 1
 
-    def say(self, reply: Reply) -> None:
+    def reply_value(self, reply: Reply) -> None:
         self.reply(encode(reply, self.protocol))
 
-    def _complain(self, reply: Error) -> None:
+    def _reply_error(self, reply: Error) -> None:
         self.hub.errors += 1
-        self.say(reply)
+        self.reply_value(reply)
 
     # From requests to commands
 
@@ -205,21 +205,21 @@ class QlessConnection(Connection):
         command = self.commands.get(word) or self.commands.get(word.upper())
         usual = (  # the usual case, which needs no further checks
             command is not None
-            and command.least < len(request) <= command.most + 1
-            and self._known
+            and command.min_args < len(request) <= command.max_args + 1
+            and self._authenticated
             and not self.channels
             and not self.patterns
             and self._queued is None
         )
         problem = "" if usual else self._problem(command, request)
         if command is None or problem:
-            self._spoilt = self._queued is not None
-            if word.upper() in _NOT_FOR_US:
+            self._has_invalid_command = self._queued is not None
+            if word.upper() in _HTTP_WORDS:
                 self.closing = True
             else:
-                self._complain(Error(problem))
+                self._reply_error(Error(problem))
             return
-        if self._queued is not None and not command.rights & UNQUEUED:
+        if self._queued is not None and not command.flags & UNQUEUED:
             self._queue(command, request)
             return
         hub = self.hub
@@ -233,8 +233,8 @@ class QlessConnection(Connection):
             self.work_slice()
             return
         reply: Any = answer
-        if not isinstance(reply, Nothing):
-            if not (command.rights & NEVER_WAITS or hub.leased):
+        if not isinstance(reply, NoReply):
+            if not (command.flags & NEVER_WAITS or hub.leased):
                 self.caller.wait()
             self.reply(encode(reply, self.protocol))
         self.serve_lists(now)
@@ -252,7 +252,7 @@ class QlessConnection(Connection):
             yield
         if isinstance(answer, bytes) and len(answer) > LARGE_REPLY:
             yield  # its encoding copies it
-        if not isinstance(answer, Nothing):
+        if not isinstance(answer, NoReply):
             data = yield from encode_in_slices(answer, self.protocol)
             if not isinstance(answer, Committed):
                 self.caller.wait()
@@ -262,17 +262,17 @@ class QlessConnection(Connection):
         """Return the reason for rejecting this command, checked in the order that Redis uses."""
         if command is None:
             return unknown_command(request)
-        rights = command.rights
-        if not command.least <= len(request) - 1 <= command.most:
+        flags = command.flags
+        if not command.min_args <= len(request) - 1 <= command.max_args:
             return wrong_count(shown(request[0]).lower())
-        if not self._known and not rights & BEFORE_AUTH:
+        if not self._authenticated and not flags & BEFORE_AUTH:
             return NO_AUTH
-        if self.protocol == 2 and self.subscriptions and not rights & SUBSCRIBER:
+        if self.protocol == 2 and self.subscriptions and not flags & SUBSCRIBER:
             return (
                 f"ERR Can't execute '{shown(request[0]).lower()}': only (P|S)SUBSCRIBE / "
                 "(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             )
-        if self._queued is not None and rights & NOT_IN_MULTI:
+        if self._queued is not None and flags & NOT_IN_MULTI:
             return "ERR Command not allowed inside a transaction"
         return ""
 
@@ -304,16 +304,16 @@ class QlessConnection(Connection):
     # The end of a connection
 
     def handshake_overdue(self) -> bool:
-        return not self._known
+        return not self._authenticated
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its side. Pending requests are answered, and a blocked command
-        ends.
+        """The client has closed its sending side. Pending requests are answered, and a blocked
+        command ends.
         """
-        self._ended = True
+        self._input_ended = True
         if self.waiter is not None:
             self._stop_waiting()
-            self.say(NO_LIST)
+            self.reply_value(NO_LIST)
         return True
 
     def connection_lost(self, now: int) -> None:
@@ -322,7 +322,7 @@ class QlessConnection(Connection):
         self.hub.connections.discard(self)
         self.hub.with_messages.discard(self)
         self.hub.pubsub.leave(self)
-        self.engine.set_alarm((self, "goes on"), None)
+        self.engine.set_alarm((self, "resume"), None)
         self._unwatch()
         if self.waiter is not None:
             self._stop_waiting()
@@ -330,7 +330,7 @@ class QlessConnection(Connection):
     # Waiting for a list
 
     def wait_for_item(self, keys: list[bytes], until: int) -> None:
-        self._awaited = keys
+        self._awaited_keys = keys
         self.hub.scratch.wait(keys, self)
         self.waiter = Waiter((), "", QLESS, self)
         self.engine.wait(self.waiter, until)
@@ -338,10 +338,10 @@ class QlessConnection(Connection):
     def take_item(self, key: bytes, item: bytes, now: int) -> None:
         """End a blocked command with the item that was pushed to its list."""
         self._stop_waiting()
-        self.say([key.removeprefix(self.scratch_prefix), item])
+        self.reply_value([key.removeprefix(self.scratch_prefix), item])
         self.hub.with_messages.add(self)
         if self._requests:
-            self.engine.set_alarm((self, "goes on"), now)
+            self.engine.set_alarm((self, "resume"), now)
 
     def alarm(self, what: str, now: int) -> None:
         """Wake the server after a blocked command, so that it processes the requests received
@@ -351,7 +351,7 @@ class QlessConnection(Connection):
     def timed_out(self, now: int) -> None:
         if self.waiter is not None:  # None if an earlier delivery of this turn has ended the wait
             self._stop_waiting()
-            self.say(NO_LIST)
+            self.reply_value(NO_LIST)
 
     def stop_waiting(self, now: int) -> None:
         self.timed_out(now)
@@ -360,8 +360,8 @@ class QlessConnection(Connection):
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
         self.engine.cancel_wait(waiter)
-        self.hub.scratch.unwait(self._awaited, self)
-        self._awaited = []
+        self.hub.scratch.unwait(self._awaited_keys, self)
+        self._awaited_keys = []
 
     # The handshake
 
@@ -371,7 +371,7 @@ class QlessConnection(Connection):
             protocol = integer(args[0], "ERR Protocol version is not an integer or out of range")
             if protocol not in {2, 3}:
                 raise ClientError("NOPROTO unsupported protocol version")
-        known = self._known
+        known = self._authenticated
         while rest:
             option = rest.pop(0)
             if option.upper() == b"AUTH" and len(rest) >= 2:
@@ -383,7 +383,7 @@ class QlessConnection(Connection):
                 raise ClientError(f"ERR Syntax error in HELLO option '{shown(option)}'")
         if not known:
             raise ClientError(NO_AUTH_HELLO)
-        self._become_known()
+        self._set_authenticated()
         self.protocol = protocol
         self._name = self._name if name is None else name
         return info.greeting(self)
@@ -394,7 +394,7 @@ class QlessConnection(Connection):
         if len(args) == 1 and not self.hub.password:
             raise ClientError(NO_LOGIN)
         self._check_password(args[0] if len(args) == 2 else b"default", args[-1], now)
-        self._become_known()
+        self._set_authenticated()
         return OK
 
     def _check_password(self, user: bytes, password: bytes, now: int) -> None:
@@ -411,8 +411,8 @@ class QlessConnection(Connection):
                 logins.add(self.address, guess, now / SECOND)
             raise ClientError(BAD_LOGIN)
 
-    def _become_known(self) -> None:
-        self._known = True
+    def _set_authenticated(self) -> None:
+        self._authenticated = True
         self._limits = self.hub.limits
 
     def _ping(self, args: list[bytes], now: int) -> Answer:
@@ -448,8 +448,8 @@ class QlessConnection(Connection):
         self.protocol = 2
         self._name = b""
         self.use_database(0)
-        self._known = not self.hub.password
-        self._limits = self.hub.limits if self._known else self.hub.unauthenticated_limits
+        self._authenticated = not self.hub.password
+        self._limits = self.hub.limits if self._authenticated else self.hub.unauthenticated_limits
         return Simple("RESET")
 
     def _client(self, args: list[bytes], now: int) -> Answer:
@@ -471,7 +471,7 @@ class QlessConnection(Connection):
             return OK
         if what == b"INFO":
             expect(args, 1, 1, "client|info")
-            return Verbatim(self._described())
+            return Verbatim(self._client_info())
         if what in {b"NO-EVICT", b"NO-TOUCH"}:
             expect(args, 2, 2, f"client|{what.decode().lower()}")
             if args[1].upper() not in {b"ON", b"OFF"}:
@@ -479,7 +479,7 @@ class QlessConnection(Connection):
             return OK
         raise unknown_subcommand("CLIENT", args[0])
 
-    def _described(self) -> str:
+    def _client_info(self) -> str:
         queued = -1 if self._queued is None else len(self._queued)
         return (
             f"id={self.number} name={self._name.decode()} db={self.database} "
@@ -501,31 +501,35 @@ class QlessConnection(Connection):
 
     def _queue(self, command: Command, words: list[bytes]) -> None:
         assert self._queued is not None
-        self._queued_size += sum(map(len, words[1:])) + ARGUMENT_COSTS * (len(words) - 1)
+        self._queued_size += sum(map(len, words[1:])) + ARGUMENT_OVERHEAD * (len(words) - 1)
         if (
             len(self._queued) >= MAX_TRANSACTION_COMMANDS
             or self._queued_size > self.hub.limits.request
         ):
             self._queued.clear()
-            self._spoilt = True
-            self._complain(Error(TOO_MANY_COMMANDS))
+            self._has_invalid_command = True
+            self._reply_error(Error(TOO_MANY_COMMANDS))
         else:
             self._queued.append(Queued(command, words))
-            self.say(Simple("QUEUED"))
+            self.reply_value(Simple("QUEUED"))
 
     def _exec(self, args: list[bytes], now: int) -> Answer:
         if self._queued is None:
             raise ClientError("ERR EXEC without MULTI")
-        queued, spoilt, disturbed = self._queued, self._spoilt, self._is_disturbed()
+        queued, is_invalid, watch_triggered = (
+            self._queued,
+            self._has_invalid_command,
+            self._is_watch_triggered(),
+        )
         size = self._queued_size
         self._discard_queue()
         self._unwatch()
-        if spoilt:
+        if is_invalid:
             raise ClientError("EXECABORT Transaction discarded because of previous errors.")
-        if disturbed:
+        if watch_triggered:
             return NO_LIST
         self._queued_size = size
-        if all(command.rights & READS for command, _ in queued):
+        if all(command.flags & READS for command, _ in queued):
             return self._run_queued(QueuedCommands(self, queued, None, now).run())
         record = self.hub.transactions.new_record(queued, size, now)
         return self._run_queued(self._carry_out(QueuedCommands(self, queued, record, now)))
@@ -569,7 +573,7 @@ class QlessConnection(Connection):
     def _discard_queue(self) -> None:
         self._queued = None
         self._queued_size = 0
-        self._spoilt = False
+        self._has_invalid_command = False
 
     def _watch(self, args: list[bytes], now: int) -> Answer:
         if self._queued is not None:
@@ -595,10 +599,10 @@ class QlessConnection(Connection):
         for database, key in self._watched:
             self.hub.scratch.unwatch(scratch_prefix(database) + key, self)
         self._watched.clear()
-        self.disturbed = False
+        self.watch_triggered = False
 
-    def _is_disturbed(self) -> bool:
-        if self.disturbed:
+    def _is_watch_triggered(self) -> bool:
+        if self.watch_triggered:
             return True
         for position, ((database, key), before) in enumerate(self._watched.items()):
             self.hub.prefix = database_prefix(database)
@@ -610,22 +614,22 @@ class QlessConnection(Connection):
         """Return the version of a Qless key, or a hash of its content. Scratch keys report their
         changes themselves.
         """
-        if not key.startswith(keys.OURS):
+        if not key.startswith(keys.QLESS_PREFIX):
             return 0
-        virtual = self.hub.virtual
+        view = self.hub.redis_view
         if position >= MAX_COMPARED_KEYS:
-            return virtual.version_of_all()
-        version = virtual.version(key)
+            return view.version_of_all()
+        version = view.version(key)
         if version is not None:
             return version
-        kind = virtual.kind(key)
+        kind = view.kind(key)
         if kind == "zset":
-            return hash(tuple(virtual.scores(key)))
+            return hash(tuple(view.scores(key)))
         if kind == "hash":
-            return hash(tuple(virtual.fields(key)))
+            return hash(tuple(view.fields(key)))
         if kind == "list":
-            return hash(tuple(virtual.items(key)))
-        return hash(tuple(virtual.members(key))) if kind else 0
+            return hash(tuple(view.items(key)))
+        return hash(tuple(view.members(key))) if kind else 0
 
     #: All commands, in upper case.
     commands: Final[Mapping[bytes, Command]] = {
@@ -641,7 +645,7 @@ class QlessConnection(Connection):
         b"EXEC": Command(_exec, 0, 0, UNQUEUED),
         b"DISCARD": Command(_discard, 0, 0, UNQUEUED | NEVER_WAITS),
         b"WATCH": Command(_watch, 1, ANY, UNQUEUED | NEVER_WAITS),
-        b"UNWATCH": Command(_unwatch_all, rights=NEVER_WAITS),
+        b"UNWATCH": Command(_unwatch_all, flags=NEVER_WAITS),
         **scripts.COMMANDS,
         **keys.COMMANDS,
         **pubsub.COMMANDS,

@@ -16,7 +16,8 @@ from .commands import Slices
 from .errors import ScriptError
 from .state import Qless
 
-#: Problems of more jobs are repaired by a restart: the repair rebuilds all indexes at once.
+#: With more jobs, only a restart repairs problems: a repair rebuilds all indexes in one step, which
+#: would delay other clients.
 MAX_REPAIRED_JOBS: Final = 10_000
 
 
@@ -75,9 +76,9 @@ def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
 
 def _tracked(q: Qless) -> dict[str, int]:
     """Return the tracked ids as the store has them."""
-    right = Annotations({})
-    right.load(q.engine.settings)
-    return right.tracked
+    stored = Annotations({})
+    stored.load(q.engine.settings)
+    return stored.tracked
 
 
 def _recurring(q: Qless) -> dict[str, RecurringJob]:
@@ -89,10 +90,10 @@ def _recurring(q: Qless) -> dict[str, RecurringJob]:
 
 def _limits(q: Qless) -> dict[str, Limit]:
     """Return the limits as the store has them."""
-    notes = q.engine.settings.items()
+    settings = q.engine.settings.items()
     return {
         key[len(LIMIT_PREFIX) :]: read_limit(value)
-        for key, value in notes
+        for key, value in settings
         if key.startswith(LIMIT_PREFIX)
     }
 
@@ -109,13 +110,13 @@ def _rebuild(q: Qless) -> None:
 
 
 def _compare(
-    what: str, has: dict[str, Any], right: dict[str, Any], found: ConsistencyReport
+    what: str, current: dict[str, Any], stored: dict[str, Any], found: ConsistencyReport
 ) -> None:
     """Compare named items in memory with the durable items."""
-    for name in has.keys() | right.keys():
-        if name not in right:
+    for name in current.keys() | stored.keys():
+        if name not in stored:
             found.add(what, f"{name} is in memory, but not stored")
-        elif name not in has:
+        elif name not in current:
             found.add(what, f"{name} is stored, but not in memory")
-        elif has[name] != right[name]:
+        elif current[name] != stored[name]:
             found.add(what, f"{name} in memory differs from the stored value")

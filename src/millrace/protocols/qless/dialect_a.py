@@ -87,12 +87,12 @@ def _time(args: Args, at: int) -> int:
 # Answers
 
 
-def _as_it_is(api: Any, call: Call) -> Reply:
+def _unchanged(api: Any, call: Call) -> Reply:
     reply: Reply = api.do(call.command, call.now, call.args)
     return reply
 
 
-def _nothing(api: Any, call: Call) -> Any:
+def _without_result(api: Any, call: Call) -> Any:
     found = api.do(call.command, call.now, call.args)
     return _without_reply(found) if isinstance(found, Generator) else None
 
@@ -101,7 +101,7 @@ def _without_reply(work: Generator[None, None, Any]) -> Generator[None, None, No
     yield from work
 
 
-#: Parts of the errors that dialect A replaces by nil: the job does not exist, or the worker does
+#: Parts of the errors that dialect A replaces with nil: the job does not exist, or the worker does
 #: not hold it.
 _NIL: Final = (
     "does not exist",
@@ -112,8 +112,8 @@ _NIL: Final = (
 )
 
 
-def _or_nil(api: Any, call: Call) -> Reply:
-    return _nil_if_missing(api, lambda: _as_it_is(api, call))
+def _nil_if_refused(api: Any, call: Call) -> Reply:
+    return _nil_if_missing(api, lambda: _unchanged(api, call))
 
 
 def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Reply:
@@ -193,14 +193,14 @@ def _tracked(api: Any, call: Call) -> Reply:
         qless.publish("track", encode_name(jid))
         qless.engine.track(name, call.now)
         return int(new)
-    reply = _as_it_is(api, call)
+    reply = _unchanged(api, call)
     assert isinstance(reply, bytes)
     return int(reply)
 
 
 def _config_get(api: Any, call: Call) -> Reply:
     """Return the effective value of an option, including defaults that lists omit."""
-    reply = _as_it_is(api, call)
+    reply = _unchanged(api, call)
     if reply is None and call.args:
         return UNLISTED.get(decode_name(call.args[0]))
     return reply
@@ -214,7 +214,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
     job does not include its dependencies.
     """
-    part = read_details(job)
+    details = read_details(job)
     data, encoding = shown_data(q.engine, job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
@@ -233,11 +233,11 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         remaining(job),
         data,
         encoding,
-        lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
-        lua.encode(queries.stages(part.log)),
+        lua.encode(details.tag_names()) if details.tags else lua.EMPTY_LIST,
+        lua.encode(queries.stages(details.log)),
         queries.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
-        lua.NOTHING if alone else lua.strings(queries.dependencies(q, job)),
+        lua.EMPTY_LIST if alone else lua.strings(queries.dependencies(q, job)),
     )
 
 
@@ -254,15 +254,15 @@ def _jobs(args: Args, *, spec: bool) -> Call:
     paged = 1 if args[:1] == [b"complete"] else 2
     if spec and len(args) == paged:
         args += [b"0", b"1000000000"]
-    return Call("jobs", caller, args, _as_it_is)
+    return Call("jobs", caller, args, _unchanged)
 
 
 def _tag(args: Args) -> Call:
     """Add | remove, jid, now, tags; get, tag, offset, count; top"""
     if args[:1] in ([b"add"], [b"remove"]):
         caller = _time(args, 2)
-        return Call("tag", caller, [*args[:2], *args[3:]], _or_nil)
-    return Call("tag", NO_TIME, args, _as_it_is)
+        return Call("tag", caller, [*args[:2], *args[3:]], _nil_if_refused)
+    return Call("tag", NO_TIME, args, _unchanged)
 
 
 def _track(args: Args) -> Call:
@@ -277,13 +277,13 @@ def _config(args: Args) -> Call:
     if action not in {"get", "set", "unset"}:
         raise ScriptError(f"Config(): Unrecognized action {action}")
     return Call(
-        f"config.{action}", NO_TIME, args[1:], _config_get if action == "get" else _as_it_is
+        f"config.{action}", NO_TIME, args[1:], _config_get if action == "get" else _unchanged
     )
 
 
 def _setconfig(args: Args) -> Call:
     """option, value; the option is removed if there is no value"""
-    return Call("config.set" if len(args) > 1 else "config.unset", NO_TIME, args, _as_it_is)
+    return Call("config.set" if len(args) > 1 else "config.unset", NO_TIME, args, _unchanged)
 
 
 def _recur(args: Args) -> Call:
@@ -292,7 +292,7 @@ def _recur(args: Args) -> Call:
     rest = args[1:]
     if action == "on":
         caller = _time(rest, 4)
-        return Call("recur", caller, [*rest[:4], *rest[5:]], _as_it_is)
+        return Call("recur", caller, [*rest[:4], *rest[5:]], _unchanged)
     command = {
         "off": "unrecur",
         "get": "recur.get",
@@ -302,7 +302,7 @@ def _recur(args: Args) -> Call:
     }.get(action)
     if command is None:
         raise ScriptError("Recur(): First argument must be one of on, off, get, update, tag, untag")
-    return Call(command, NO_TIME, rest, _recurring if action == "get" else _or_nil)
+    return Call(command, NO_TIME, rest, _recurring if action == "get" else _nil_if_refused)
 
 
 def _recurring(api: Any, call: Call) -> Reply:
@@ -319,26 +319,26 @@ _FAMILIES: Final[dict[str, Callable[[Args], Call]]] = {
 }
 
 _FORMS: Final[dict[str, _Form]] = {
-    "cancel": _Form("cancel", None, _nothing),
-    "complete": _Form("complete", 3, _or_nil),
+    "cancel": _Form("cancel", None, _without_result),
+    "complete": _Form("complete", 3, _nil_if_refused),
     "consistencycheck": _Form("consistencycheck", None, _check),
-    "depends": _Form("depends", None, _or_nil),
-    "deregister_workers": _Form("worker.deregister", None, _nothing),
+    "depends": _Form("depends", None, _nil_if_refused),
+    "deregister_workers": _Form("worker.deregister", None, _without_result),
     "fail": _Form("fail", 4, _fail),
     "failed": _Form("failed", None, _failed),
     "get": _Form("get", None, _job),
     "getconfig": _Form("config.get", None, _config_get),
-    "heartbeat": _Form("heartbeat", 2, _or_nil),
-    "jobs": _Form("jobs", None, _as_it_is),
-    "pause": _Form("pause", None, _nothing),
+    "heartbeat": _Form("heartbeat", 2, _nil_if_refused),
+    "jobs": _Form("jobs", None, _unchanged),
+    "pause": _Form("pause", None, _without_result),
     "peek": _Form("peek", 1, _jobs_popped),
     "pop": _Form("pop", 2, _jobs_popped),
-    "priority": _Form("priority", None, _or_nil),
-    "put": _Form("put", 3, _as_it_is),
-    "queues": _Form("queues", 0, _as_it_is),
-    "retry": _Form("retry", 3, _or_nil),
-    "stats": _Form("stats", None, _as_it_is),
-    "unfail": _Form("unfail", 0, _as_it_is),
-    "unpause": _Form("unpause", None, _nothing),
-    "workers": _Form("workers", 0, _as_it_is),
+    "priority": _Form("priority", None, _nil_if_refused),
+    "put": _Form("put", 3, _unchanged),
+    "queues": _Form("queues", 0, _unchanged),
+    "retry": _Form("retry", 3, _nil_if_refused),
+    "stats": _Form("stats", None, _unchanged),
+    "unfail": _Form("unfail", 0, _unchanged),
+    "unpause": _Form("unpause", None, _without_result),
+    "workers": _Form("workers", 0, _unchanged),
 }

@@ -1,5 +1,5 @@
-"""Dialect D, reqless: the commands of C under different names, with throttles and patterns for
-queue names in addition.
+"""Dialect D, reqless: the commands of C under different names, plus throttles and patterns for
+queue names.
 
 Dialect T is reqless before it introduced these names, as in its releases on PyPI: C with throttles.
 Builds from the period in between accept both sets of names, so each of the two dialects also
@@ -100,15 +100,15 @@ _BOTH: Final[dict[str, _Translation]] = {
     "throttle.ttl": _Translation("throttle.ttl", answers.throttle),
     "queue.throttle.get": _Translation("throttle.get", partial(answers.of_queue, answers.throttle)),
     "queue.throttle.set": _Translation("throttle.set", answers.set_queue_throttle),
-    "queue.forget": _Translation("queue.forget", answers.as_it_is),
-    "config.set": _Translation("config.set", answers.as_it_is),
-    "config.unset": _Translation("config.unset", answers.as_it_is),
+    "queue.forget": _Translation("queue.forget", answers.unchanged),
+    "config.set": _Translation("config.set", answers.unchanged),
+    "config.unset": _Translation("config.unset", answers.unchanged),
 }
 
 #: Commands of dialect T, including the commands that behave as in C.
 _EARLY: Final[dict[str, _Translation]] = {
     **{
-        name: _Translation(name, answers.as_it_is)
+        name: _Translation(name, answers.unchanged)
         for name in (
             "cancel",
             "complete",
@@ -166,50 +166,50 @@ _COMMANDS: Final[dict[str, _Translation]] = {
     "failureGroups.counts": _Translation(
         "failed", lambda api, call: api.do("failed", call.now, [])
     ),
-    "job.addDependency": _Translation("depends", answers.as_it_is, b"on", 1),
+    "job.addDependency": _Translation("depends", answers.unchanged, b"on", 1),
     "job.addTag": _Translation("tag", answers.listed, b"add"),
-    "job.cancel": _Translation("cancel", answers.as_it_is),
-    "job.complete": _Translation("complete", answers.as_it_is),
+    "job.cancel": _Translation("cancel", answers.unchanged),
+    "job.complete": _Translation("complete", answers.unchanged),
     "job.completeAndRequeue": _Translation("complete", answers.complete),
-    "job.fail": _Translation("fail", answers.as_it_is),
-    "job.heartbeat": _Translation("heartbeat", answers.as_it_is),
-    "job.log": _Translation("log", answers.as_it_is),
-    "job.removeDependency": _Translation("depends", answers.as_it_is, b"off", 1),
+    "job.fail": _Translation("fail", answers.unchanged),
+    "job.heartbeat": _Translation("heartbeat", answers.unchanged),
+    "job.log": _Translation("log", answers.unchanged),
+    "job.removeDependency": _Translation("depends", answers.unchanged, b"off", 1),
     "job.removeTag": _Translation("tag", answers.listed, b"remove"),
     "job.retry": _Translation("retry", answers.retry),
-    "job.setPriority": _Translation("priority", answers.as_it_is),
+    "job.setPriority": _Translation("priority", answers.unchanged),
     "job.timeout": _Translation("timeout", answers.timeout),
-    "job.track": _Translation("track", answers.as_it_is, b"track"),
-    "job.untrack": _Translation("track", answers.as_it_is, b"untrack"),
+    "job.track": _Translation("track", answers.unchanged, b"track"),
+    "job.untrack": _Translation("track", answers.unchanged, b"untrack"),
     "jobs.completed": _Translation("jobs", answers.encoded, b"complete"),
-    "jobs.failedByGroup": _Translation("failed", answers.as_it_is),
-    "jobs.tagged": _Translation("tag", answers.as_it_is, b"get"),
+    "jobs.failedByGroup": _Translation("failed", answers.unchanged),
+    "jobs.tagged": _Translation("tag", answers.unchanged, b"get"),
     "queue.counts": _Translation("queues", partial(answers.counts, NEW)),
     "queue.jobsByState": _Translation("jobs", answers.by_state_encoded),
-    "queue.pause": _Translation("pause", answers.as_it_is),
+    "queue.pause": _Translation("pause", answers.unchanged),
     "queue.recurAtInterval": _Translation("recur", answers.recur, b"interval", 4),
     "queue.stats": _Translation("stats", answers.stats),
     "queue.unfail": _Translation("unfail", answers.unfail),
-    "queue.unpause": _Translation("unpause", answers.as_it_is),
+    "queue.unpause": _Translation("unpause", answers.unchanged),
     "queueIdentifierPatterns.getAll": _Translation("get", queue_patterns.get_identifiers),
     "queueIdentifierPatterns.setAll": _Translation("config.set", queue_patterns.set_identifiers),
     "queuePriorityPatterns.getAll": _Translation("get", queue_patterns.get_priorities),
     "queuePriorityPatterns.setAll": _Translation("config.set", queue_patterns.set_priorities),
     "queues.names": _Translation("queues", answers.names),
     "recurringJob.addTag": _Translation("recur.tag", answers.listed),
-    "recurringJob.cancel": _Translation("unrecur", answers.as_it_is),
+    "recurringJob.cancel": _Translation("unrecur", answers.unchanged),
     "recurringJob.removeTag": _Translation("recur.untag", answers.listed),
-    "recurringJob.update": _Translation("recur.update", answers.as_it_is),
+    "recurringJob.update": _Translation("recur.update", answers.unchanged),
     "tags.top": _Translation("tag", answers.listed, b"top"),
     "throttle.locks": _Translation("throttle.locks", answers.throttle_encoded),
     "throttle.pending": _Translation("throttle.pending", answers.throttle_encoded),
-    "worker.forget": _Translation("worker.deregister", answers.as_it_is),
-    "worker.jobs": _Translation("workers", answers.as_it_is),
+    "worker.forget": _Translation("worker.deregister", answers.unchanged),
+    "worker.jobs": _Translation("workers", answers.unchanged),
     "workers.counts": _Translation("workers", answers.listed),
 }
 #: Names that were used temporarily.
 _TEMPORARY_NAMES: Final = {
-    "job.depends": _Translation("depends", answers.as_it_is),
+    "job.depends": _Translation("depends", answers.unchanged),
     "job.priority": _COMMANDS["job.setPriority"],
     "job.tag": _COMMANDS["job.addTag"],
     "job.untag": _COMMANDS["job.removeTag"],

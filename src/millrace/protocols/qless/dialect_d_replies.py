@@ -50,20 +50,20 @@ Answer = Callable[[Any, Call], Reply]
 # Commands of C
 
 
-def as_it_is(api: Any, call: Call) -> Reply:
+def unchanged(api: Any, call: Call) -> Reply:
     reply: Reply = api.do(call.command, call.now, call.args)
     return reply
 
 
 def listed(api: Any, call: Call) -> Reply:
     """Return a JSON list."""
-    reply = as_it_is(api, call)
-    return b"[]" if reply == lua.NOTHING else reply
+    reply = unchanged(api, call)
+    return b"[]" if reply == lua.EMPTY_LIST else reply
 
 
 def encoded(api: Any, call: Call) -> Reply:
     """Return JSON for a list that C returns as an array."""
-    return lua.encode(as_it_is(api, call))
+    return lua.encode(unchanged(api, call))
 
 
 def job_json(shape: ReplyShape, q: Qless, job: Job) -> bytes:
@@ -118,7 +118,7 @@ def put(api: Any, call: Call) -> Reply:
     """
     q: Qless = api.qless
     if len(call.args) < 6:
-        return as_it_is(api, call)
+        return unchanged(api, call)
     job = q.find(text(call.args, 2, ""))
     queues = [text(call.args, 1, "")] + ([q.local(job.queue)] if job is not None else [])
     reply: bytes = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
@@ -148,7 +148,7 @@ def complete(api: Any, call: Call) -> Reply:
 
 def retry(api: Any, call: Call) -> Reply:
     """Retry a job. The history distinguishes a failure after the last retry from other failures."""
-    reply = as_it_is(api, call)
+    reply = unchanged(api, call)
     job = api.qless.find(text(call.args, 0, ""))
     if job is not None and job.state == DEAD:
         history = read_details(job).log
@@ -168,7 +168,7 @@ def timeout(api: Any, call: Call) -> Reply:
 
 def tracked(shape: ReplyShape, api: Any, call: Call) -> Reply:
     if call.args:
-        return as_it_is(api, call)
+        return unchanged(api, call)
     q: Qless = api.qless
     found = queries.tracked_jobs(q)
     jobs = _jobs(OLD._replace(queue=shape.queue), q, [job for _, job in found if job is not None])
@@ -179,7 +179,7 @@ def tracked(shape: ReplyShape, api: Any, call: Call) -> Reply:
 def by_state(api: Any, call: Call) -> Any:
     """state, queue, offset, count"""
     if call.args[:1] != [b"throttled"]:
-        return as_it_is(api, call)
+        return unchanged(api, call)
     queue = api.qless.queue_name(text(call.args, 1, 'Jobs(): Arg "queue" missing'))
     offset = int(number(call.args, 2, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(call.args, 3, 'Jobs(): Arg "count" not a number: ', 25))
@@ -237,13 +237,13 @@ def unfail(api: Any, call: Call) -> Reply:
     text(call.args, 0, 'queue.unfail(): Arg "queue" missing')
     if number(call.args, 2, 'Unfail(): Arg "count" not a number: ', 25) <= 0:
         raise ScriptError('Unfail(): Arg "count" must be greater than zero')
-    return as_it_is(api, call)
+    return unchanged(api, call)
 
 
 def recur(api: Any, call: Call) -> Reply:
     """Create a recurring job with throttles. The throttle of its queue is not stored."""
     if len(call.args) < 7:
-        return as_it_is(api, call)
+        return unchanged(api, call)
     q: Qless = api.qless
     known = q.recurring.get(q.scoped(text(call.args, 1, "")))
     queues = [text(call.args, 0, "")] + ([] if known is None else [q.local(known.queue)])

@@ -50,9 +50,9 @@ def priority(q: Qless, now: int, args: Args) -> int:
     if job is None:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
     q.promote_found(job, now)
-    part = ensure_details(job)
-    part.priority, part.lower_first = value, q.lower_first
-    q.engine.set_rank(job, job.rank if part.front else part.rank, 0)
+    details = ensure_details(job)
+    details.priority, details.lower_first = value, q.lower_first
+    q.engine.set_rank(job, job.rank if details.front else details.rank, 0)
     return lua.whole(value)
 
 
@@ -78,7 +78,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     else:
         tags = [each for each in tags if str(each[0]) not in names]
     q.engine.set_tags(job, tags)
-    return lua.encode([tag for tag, _ in tags]) if tags else lua.NOTHING
+    return lua.encode([tag for tag, _ in tags]) if tags else lua.EMPTY_LIST
 
 
 def track(q: Qless, now: int, args: Args) -> bytes:

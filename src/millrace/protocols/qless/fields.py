@@ -34,7 +34,7 @@ TIME_DIVISOR: Final = 10_000_000_000 * SECOND
 
 
 def _waiting_score(job: Job) -> float:
-    """Return a score by priority, then by time. A job that lost its lock by `timeout` is first."""
+    """Return a score by priority, then by time. A job that `timeout` unlocked is first."""
     return inf if job.rank >= FRONT_RANK else job.rank - job.position / TIME_DIVISOR
 
 
@@ -45,10 +45,10 @@ def _put_at(job: Job) -> float:
 
 def _time(job: Job) -> float:
     """Return the time at which the job was last put, popped or completed."""
-    part = read_details(job)
+    details = read_details(job)
     if job.state == DONE:
-        return part.done_at / SECOND
-    return (part.waiting_since or job.leased_at or job.created) / SECOND
+        return details.done_at / SECOND
+    return (details.waiting_since or job.leased_at or job.created) / SECOND
 
 
 SCORES: Final[dict[int, Callable[[Job], float]]] = {
@@ -77,7 +77,7 @@ def texts(found: Iterable[tuple[str, str]]) -> Fields:
 
 
 def _tags_json(tags: list[Any]) -> bytes:
-    return lua.encode(tags) if tags else lua.NOTHING
+    return lua.encode(tags) if tags else lua.EMPTY_LIST
 
 
 def _throttles_json(q: Qless, tids: list[str]) -> bytes:
@@ -94,15 +94,15 @@ def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
 
 
 def of_job(q: Qless, job: Job) -> Fields:
-    part = read_details(job)
+    details = read_details(job)
     data, encoding = shown_data(q.engine, job)
     found = [
         (b"jid", encode_name(q.local(job.jid))),
         (b"klass", encode_name(klass_of(job))),
         (b"type", encode_name(klass_of(job))),
         (b"data", data),
-        (b"priority", number(part.priority)),
-        (b"tags", _tags_json(part.tag_names())),
+        (b"priority", number(details.priority)),
+        (b"tags", _tags_json(details.tag_names())),
         (b"state", q.shown_state(job).encode()),
         (b"worker", encode_name(shown_worker(job))),
         (b"expires", _expires(job)),
@@ -110,19 +110,19 @@ def of_job(q: Qless, job: Job) -> Fields:
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
-        (b"history", lua.encode(queries.stages(part.log))),
+        (b"history", lua.encode(queries.stages(details.log))),
     ]
     failure = queries.failure_json(job)
-    if failure != lua.NOTHING or job.state == DONE:
+    if failure != lua.EMPTY_LIST or job.state == DONE:
         found.append((b"failure", failure))
-    if part.spawned_from:
-        found.append((b"spawned_from_jid", encode_name(part.spawned_from)))
-    if part.lapsed_at is not None:
+    if details.spawned_from:
+        found.append((b"spawned_from_jid", encode_name(details.spawned_from)))
+    if details.lapsed_at is not None:
         found.append((b"grace", b"1"))
     if job.state == BLOCKED and job.due_at:
         found.append((b"scheduled", _moment(job.due_at)))
-    if part.limits:
-        found.append((b"throttles", _throttles_json(q, part.limits)))
+    if details.limits:
+        found.append((b"throttles", _throttles_json(q, details.limits)))
     if encoding:
         found.append((b"encoding", BASE64.encode()))
     return found

@@ -31,7 +31,7 @@ class QlessHub(Hub):
     code: ClassVar[int] = QLESS
     #: The commands of Qless, and its keys as in Redis.
     api: "QlessApi"
-    virtual: "RedisView"
+    redis_view: "RedisView"
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class QlessHub(Hub):
         self.transactions = RunningTransactions(self)
         #: The command in progress is a pop: its reply waits only for earlier changes of its jobs.
         self.leased = False
-        #: Counters since the start.
-        self.received = 0
+        #: The number of connections since the start.
+        self.connection_count = 0
         #: Prefix of names in the database of the current command.
         self.prefix = ""
 
@@ -113,7 +113,7 @@ class QlessHub(Hub):
             )
         return self._scripts
 
-    def learn(self, sha: str, script: Script) -> None:
+    def load_script(self, sha: str, script: Script) -> None:
         """Accept calls of this script."""
         key = sha.encode()
         if key not in self.scripts and len(self.scripts) >= MAX_SCRIPTS:
@@ -123,7 +123,7 @@ class QlessHub(Hub):
         self.api.load_script(sha, script)
         self.scripts[key] = script
 
-    def forget(self) -> None:
+    def flush_scripts(self) -> None:
         """Reject calls of every script until it is loaded again."""
         if self.engine.unavailable:
             raise QlessRefused

@@ -73,7 +73,7 @@ def _persistence(hub: "QlessHub", _now: int) -> str:
 
 def _stats(hub: "QlessHub", _now: int) -> str:
     return (
-        f"total_connections_received:{hub.received}\r\n"
+        f"total_connections_received:{hub.connection_count}\r\n"
         f"total_commands_processed:{hub.commands}\r\n"
         f"pubsub_channels:{len(hub.pubsub.channels)}\r\n"
         f"pubsub_patterns:{len(hub.pubsub.patterns)}\r\n"
@@ -184,7 +184,7 @@ def _slowlog(_connection: "QlessConnection", args: list[bytes], _now: int) -> An
 
 COMMANDS: Final = {
     b"INFO": Command(_info, 0, ANY, NEVER_WAITS),
-    b"TIME": Command(_time, rights=NEVER_WAITS),
+    b"TIME": Command(_time, flags=NEVER_WAITS),
     b"COMMAND": Command(_command, 0, ANY, NEVER_WAITS),
     b"CONFIG": Command(_config, 1, ANY, NEVER_WAITS),
     b"SLOWLOG": Command(_slowlog, 1, ANY, NEVER_WAITS),

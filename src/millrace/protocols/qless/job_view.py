@@ -37,16 +37,16 @@ def shown_expiry(job: Job) -> bytes:
 
 
 def waits_since(job: Job) -> int:
-    """Return the start of the wait that ends now: the put, even if the job was not due then."""
+    """Return the start of the wait before a lease: the put, even if the job was not due then."""
     return read_details(job).waiting_since or job.ready_at
 
 
 def state_of(job: Job) -> str:
     if job.state == READY:
-        part = read_details(job)
-        if part.parked is not None:
+        details = read_details(job)
+        if details.parked is not None:
             return "throttled"
-        if part.front:
+        if details.front:
             return "stalled"
     return STATES[job.state]
 
@@ -73,10 +73,10 @@ def shown_data(engine: Engine, job: Job) -> tuple[bytes, bytes]:
 
 def shown_priority(job: Job, *, lower_first: bool) -> float:
     """Return the specified priority; for a job of another protocol, in the caller's dialect."""
-    part = read_details(job)
-    if job.origin != QLESS and part.lower_first != lower_first:
-        return 0 - part.priority
-    return part.priority
+    details = read_details(job)
+    if job.origin != QLESS and details.lower_first != lower_first:
+        return 0 - details.priority
+    return details.priority
 
 
 def remaining(job: Job) -> int:

@@ -13,7 +13,7 @@ from .commands import (
     ANY,
     MAX_REPLY_BYTES,
     NEVER_WAITS,
-    NOTHING,
+    NO_REPLY,
     READS,
     SYNTAX,
     TOO_LARGE,
@@ -33,7 +33,7 @@ from .scratch import kind_of
 if TYPE_CHECKING:
     from .connection import QlessConnection
 
-OURS: Final = b"ql:"
+QLESS_PREFIX: Final = b"ql:"
 #: Maximum number of names that KEYS lists, and of jobs that one SCAN examines.
 MAX_KEYS_LISTED: Final = 100_000
 MAX_SCAN_COUNT: Final = 1000
@@ -49,8 +49,8 @@ BAD_TIMEOUT: Final = "ERR timeout is not a float or out of range"
 
 
 def _kind(connection: "QlessConnection", key: bytes, now: int) -> str:
-    if key.startswith(OURS):
-        return connection.hub.virtual.kind(key)
+    if key.startswith(QLESS_PREFIX):
+        return connection.hub.redis_view.kind(key)
     value = connection.hub.scratch.get(_own(connection, key), now)
     return "" if value is None else kind_of(value)
 
@@ -78,7 +78,7 @@ def _writable(key: bytes, kind: str) -> bool:
 
 def _scratch(*keys: bytes) -> None:
     for key in keys:
-        if key.startswith(OURS):
+        if key.startswith(QLESS_PREFIX):
             raise ClientError(
                 f"ERR '{shown(key)}' is kept by Qless: only its own commands can change it"
             )
@@ -100,7 +100,7 @@ def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     scratch = connection.hub.scratch.names(now, connection.scratch_prefix)
     found: list[Reply] = [name for name in scratch if matches(name)]
     examined = 0
-    for name in connection.hub.virtual.names():
+    for name in connection.hub.redis_view.names():
         if name and matches(name):
             found.append(name)
             if len(found) > MAX_KEYS_LISTED:
@@ -130,15 +130,15 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
         raise ClientError(SYNTAX)
     hub = connection.hub
     names = hub.scratch.names(now, connection.scratch_prefix) if start == 0 else []
-    following, ours = yield from hub.virtual.scan(max(0, start), min(count, MAX_SCAN_COUNT))
+    following, own = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
     matches = matcher(pattern)
-    found: list[Reply] = [name for name in (*names, *ours) if matches(name)]
+    found: list[Reply] = [name for name in (*names, *own) if matches(name)]
     return [b"%d" % following, found]
 
 
 def _dbsize(connection: "QlessConnection", _args: list[bytes], now: int) -> Slices:
     count = len(connection.hub.scratch.names(now, connection.scratch_prefix))
-    for number, name in enumerate(connection.hub.virtual.names(), 1):
+    for number, name in enumerate(connection.hub.redis_view.names(), 1):
         count += bool(name)
         if number % NAMES_BATCH_SIZE == 0:
             yield
@@ -156,7 +156,7 @@ def _type(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _del(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(*(key for key in args if key.startswith(OURS) and not writable_kind(key)))
+    _scratch(*(key for key in args if key.startswith(QLESS_PREFIX) and not writable_kind(key)))
     if len(args) <= KEYS_BATCH_SIZE:
         return sum(_delete(connection, key, now) for key in args)
     return _count_in_slices(args, lambda key: _delete(connection, key, now))
@@ -174,7 +174,7 @@ def _count_in_slices(keys: list[bytes], act: Callable[[bytes], bool]) -> Slices:
 
 def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
     if writable_kind(key):
-        return connection.hub.virtual.delete(key, now)
+        return connection.hub.redis_view.delete(key, now)
     scratch, own = connection.hub.scratch, _own(connection, key)
     return scratch.get(own, now) is not None and scratch.delete(own, now)
 
@@ -183,8 +183,8 @@ def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     """Return the seconds to live, -1 if the key does not expire, -2 if it does not exist."""
     if not _kind(connection, args[0], now):
         return -2
-    if args[0].startswith(OURS):
-        return connection.hub.virtual.ttl(args[0], now)
+    if args[0].startswith(QLESS_PREFIX):
+        return connection.hub.redis_view.ttl(args[0], now)
     when = connection.hub.scratch.expires(_own(connection, args[0]))
     return -1 if when is None else (when - now + SECOND // 2) // SECOND
 
@@ -305,7 +305,7 @@ def _push(
     connection: "QlessConnection", key: bytes, items: list[bytes], now: int, *, left: bool
 ) -> int:
     if _writable(key, "list"):
-        return connection.hub.virtual.push(key, items, left=left)
+        return connection.hub.redis_view.push(key, items, left=left)
     _scratch(key)
     return connection.hub.scratch.push(_own(connection, key), items, now, left=left)
 
@@ -334,8 +334,8 @@ def _pop(connection: "QlessConnection", args: list[bytes], now: int, *, left: bo
 def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if not _is(connection, args[0], "list", now):
         return 0
-    if args[0].startswith(OURS):
-        return (yield from connection.hub.virtual.length(args[0]))
+    if args[0].startswith(QLESS_PREFIX):
+        return (yield from connection.hub.redis_view.length(args[0]))
     return len(connection.hub.scratch.list_at(_own(connection, args[0]), now) or ())
 
 
@@ -343,8 +343,8 @@ def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
     integer(args[1]), integer(args[2])
     if not _is(connection, args[0], "list", now):
         return []
-    if args[0].startswith(OURS):
-        have = yield from connection.hub.virtual.read(args[0])
+    if args[0].startswith(QLESS_PREFIX):
+        have = yield from connection.hub.redis_view.read(args[0])
     else:
         have = connection.hub.scratch.list_at(_own(connection, args[0]), now) or []
     return list(have[_span(len(have), args[1], args[2])])
@@ -366,7 +366,7 @@ def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
         return NO_LIST
     until = now + int(timeout * SECOND) if timeout else FOREVER
     connection.wait_for_item(own, min(max(until, now + 1), FOREVER))
-    return NOTHING
+    return NO_REPLY
 
 
 # Hashes
@@ -377,7 +377,7 @@ def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         raise ClientError(wrong_count("hset"))
     fields = dict(zip(args[1::2], args[2::2], strict=True))
     if _writable(args[0], "hash"):
-        return connection.hub.virtual.set_fields(args[0], fields, now)
+        return connection.hub.redis_view.set_fields(args[0], fields, now)
     _scratch(args[0])
     return connection.hub.scratch.set_fields(_own(connection, args[0]), fields, now)
 
@@ -385,8 +385,8 @@ def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 def _hash(connection: "QlessConnection", key: bytes, now: int) -> list[tuple[bytes, bytes]]:
     if not _is(connection, key, "hash", now):
         return []
-    if key.startswith(OURS):
-        return connection.hub.virtual.fields(key)
+    if key.startswith(QLESS_PREFIX):
+        return connection.hub.redis_view.fields(key)
     return list((connection.hub.scratch.hash_at(_own(connection, key), now) or {}).items())
 
 
@@ -412,24 +412,24 @@ def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
 def _members(connection: "QlessConnection", key: bytes, now: int) -> list[bytes]:
     if not _is(connection, key, "set", now):
         return []
-    if key.startswith(OURS):
-        return connection.hub.virtual.members(key)
+    if key.startswith(QLESS_PREFIX):
+        return connection.hub.redis_view.members(key)
     return sorted(connection.hub.scratch.set_at(_own(connection, key), now) or ())
 
 
 def _smembers(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    if _is(connection, args[0], "set", now) and args[0].startswith(OURS):
+    if _is(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
         return _long_members(connection, args[0])
     return Set(_members(connection, args[0], now))
 
 
 def _long_members(connection: "QlessConnection", key: bytes) -> Slices:
-    return Set((yield from connection.hub.virtual.read(key)))
+    return Set((yield from connection.hub.redis_view.read(key)))
 
 
 def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    if _is(connection, args[0], "set", now) and args[0].startswith(OURS):
-        return int(args[1] in (yield from connection.hub.virtual.read(args[0])))
+    if _is(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
+        return int(args[1] in (yield from connection.hub.redis_view.read(args[0])))
     return int(args[1] in _members(connection, args[0], now))
 
 
@@ -464,8 +464,8 @@ def _zrem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if not _is(connection, args[0], "zset", now):
         return None
-    if args[0].startswith(OURS):
-        return (yield from connection.hub.virtual.score(args[0], args[1]))
+    if args[0].startswith(QLESS_PREFIX):
+        return (yield from connection.hub.redis_view.score(args[0], args[1]))
     have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
     return None if have is None else have.scores.get(args[1])
 
@@ -473,8 +473,8 @@ def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
 def _zcard(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if not _is(connection, args[0], "zset", now):
         return 0
-    if args[0].startswith(OURS):
-        return (yield from connection.hub.virtual.length(args[0]))
+    if args[0].startswith(QLESS_PREFIX):
+        return (yield from connection.hub.redis_view.length(args[0]))
     have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
     return 0 if have is None else len(have.scores)
 
@@ -485,8 +485,8 @@ def _zrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
     first, last = integer(args[1]), integer(args[2])
     if not _is(connection, args[0], "zset", now):
         return []
-    if args[0].startswith(OURS):
-        have = yield from connection.hub.virtual.range(args[0], first, last)
+    if args[0].startswith(QLESS_PREFIX):
+        have = yield from connection.hub.redis_view.range(args[0], first, last)
     else:
         value = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
         have = [] if value is None else value.ordered()

@@ -19,7 +19,7 @@ _decode = msgspec.json.Decoder().decode
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 #: The reply of the original for an empty list.
-NOTHING: Final = b"{}"
+EMPTY_LIST: Final = b"{}"
 
 
 def tonumber(word: bytes | None) -> Number | None:
@@ -91,12 +91,12 @@ def string(text: str) -> bytes:
 
 def strings(texts: list[str]) -> bytes:
     """Return a JSON list of strings. An empty list is `{}`."""
-    return encode(texts) if texts else NOTHING
+    return encode(texts) if texts else EMPTY_LIST
 
 
 def listed(items: list[bytes]) -> bytes:
     """Return a JSON list of items that are already JSON. An empty list is `{}`."""
-    return b"[%b]" % b",".join(items) if items else NOTHING
+    return b"[%b]" % b",".join(items) if items else EMPTY_LIST
 
 
 def decode(data: bytes | None) -> Any:
@@ -109,7 +109,7 @@ def decode(data: bytes | None) -> Any:
         value = _decode(data)
         return _decode(_BIG.sub(_as_float, data)) if _BIG_PERHAPS.search(data) else value
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ScriptError(_complaint(data, error)) from None
+        raise ScriptError(_error_message(data, error)) from None
 
 
 #: Maximum nesting depth. Deeper data might be readable but not writable, because a reply adds a few
@@ -154,7 +154,7 @@ def check(data: bytes | None) -> bytes:
     try:
         _check(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ScriptError(_complaint(data, error)) from None
+        raise ScriptError(_error_message(data, error)) from None
     return data
 
 
@@ -201,7 +201,7 @@ _WORDS: Final = (
 _VALUE: Final = {"T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL", "T_OBJ_BEGIN", "T_ARR_BEGIN"}
 
 
-def _complaint(data: bytes, error: Exception) -> str:
+def _error_message(data: bytes, error: Exception) -> str:
     inside: list[str] = []
     wanted, allowed, at = "value", _VALUE, 0
     while len(data) <= MAX_EXPLAINED_BYTES:

@@ -1,7 +1,7 @@
 """Subscriptions, and the messages to subscribers.
 
-A message is added to the output of its subscribers at once, before the client that caused it gets
-its reply. A message about a change is held back until the change is durable, like the reply to the
+A message is added to the output of its subscribers immediately, before the client that caused it
+gets its reply. A message about a change is held until the change is durable, like the reply to the
 change itself. If the change is refused, the message is dropped.
 """
 
@@ -13,8 +13,8 @@ from millrace.protocols.globs import matcher, pattern_of
 from .commands import (
     ANY,
     NEVER_WAITS,
+    NO_REPLY,
     NOT_IN_MULTI,
-    NOTHING,
     SUBSCRIBER,
     Answer,
     Command,
@@ -48,16 +48,18 @@ class PubSub:
         """Send a message to all subscribers, and return their number. `changes`: it reports a
         change.
         """
-        told = 0
+        receivers = 0
         listeners = self.channels.get(channel)
         if listeners:
-            told += self._tell(listeners, [b"message", channel, payload], changes)
+            receivers += self._send(listeners, [b"message", channel, payload], changes)
         for pattern, listeners in self.patterns.items():
             if matcher(pattern)(channel):
-                told += self._tell(listeners, [b"pmessage", pattern, channel, payload], changes)
-        return told
+                receivers += self._send(
+                    listeners, [b"pmessage", pattern, channel, payload], changes
+                )
+        return receivers
 
-    def _tell(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
+    def _send(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
         written: dict[int, bytes] = {}
         for listener in listeners:
             if listener.closing:
@@ -66,8 +68,9 @@ class PubSub:
             if message is None:
                 message = encode(Push(parts), listener.protocol)
                 written[listener.protocol] = message
-            listener.told = len(message) + (listener.told if listener.replies else 0)
-            if listener.told > MAX_UNSENT_BYTES:
+            unsent = listener.unsent_message_bytes if listener.replies else 0
+            listener.unsent_message_bytes = unsent + len(message)
+            if listener.unsent_message_bytes > MAX_UNSENT_BYTES:
                 listener.closing = True  # as Redis closes a subscriber that does not read
                 self._hub.with_messages.add(listener)
                 continue
@@ -129,8 +132,8 @@ def _begin(
     for name in args:
         mine[name] = None
         where.setdefault(name, {})[connection] = None
-        connection.say(Push([word, name, connection.subscriptions]))
-    return NOTHING
+        connection.reply_value(Push([word, name, connection.subscriptions]))
+    return NO_REPLY
 
 
 def _end(
@@ -146,10 +149,10 @@ def _end(
         if name in mine:
             del mine[name]
             _remove(where, name, connection)
-        connection.say(Push([word, name, connection.subscriptions]))
+        connection.reply_value(Push([word, name, connection.subscriptions]))
     if not names:
-        connection.say(Push([word, None, connection.subscriptions]))
-    return NOTHING
+        connection.reply_value(Push([word, None, connection.subscriptions]))
+    return NO_REPLY
 
 
 def _publish(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:

@@ -32,7 +32,7 @@ QUEUES_BATCH_SIZE: Final = 100
 
 def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
-    part, state, encode = read_details(job), job.state, lua.encode
+    details, state, encode = read_details(job), job.state, lua.encode
     over = state in {DONE, DEAD}
     data, encoding = shown_data(q.engine, job)
     return (
@@ -44,17 +44,17 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         job.retries,
         encode(decode_name(data)),
         encoding,
-        lua.NOTHING if part.last_error is None and not over else failure_json(job),
+        lua.EMPTY_LIST if details.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
-        encode(part.spawned_from) if part.spawned_from else b"false",
-        lua.strings(dependencies(q, job)) if state == BLOCKED else lua.NOTHING,
+        encode(details.spawned_from) if details.spawned_from else b"false",
+        lua.strings(dependencies(q, job)) if state == BLOCKED else lua.EMPTY_LIST,
         encode(klass_of(job)),
         b"true" if job.jid in q.tracked else b"false",
-        encode(part.tag_names()) if part.tags else lua.NOTHING,
+        encode(details.tag_names()) if details.tags else lua.EMPTY_LIST,
         b'""' if state == DONE else encode(q.local(job.queue)),
         b"running" if state == LEASED else q.shown_state(job).encode(),
-        history_json(part.log, queue_key),
+        history_json(details.log, queue_key),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if over else encode(job.holder),
@@ -72,7 +72,7 @@ def failure_json(job: Job) -> bytes:
         )
     known = job.failure
     if known is None or job.state != DEAD:
-        return lua.NOTHING
+        return lua.EMPTY_LIST
     # A worker of another protocol reported the failure.
     return b'{"group":%b,"message":%b,"when":%d,"worker":%b}' % (
         lua.string(known.group),

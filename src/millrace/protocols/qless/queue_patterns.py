@@ -29,24 +29,24 @@ _ANY_QUEUE: Final = '["*"]'
 _IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
 
 
-def _note(q: Qless, kind: str) -> str:
+def _setting_key(q: Qless, kind: str) -> str:
     """Return the key of the setting with the patterns of the current database."""
     return PATTERNS + q.scoped(kind)
 
 
 def is_kept(q: Qless, kind: str) -> bool:
-    return _note(q, kind) in q.engine.settings
+    return _setting_key(q, kind) in q.engine.settings
 
 
 def kept_identifiers(q: Qless) -> dict[str, str]:
     """Return the queues that each identifier matches: JSON lists by name."""
-    kept = q.engine.settings.get(_note(q, _IDENTIFIERS))
+    kept = q.engine.settings.get(_setting_key(q, _IDENTIFIERS))
     return {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
 
 
 def kept_priorities(q: Qless) -> list[str]:
     """Return the priority patterns, which define the polling order of queues: JSON objects."""
-    kept = q.engine.settings.get(_note(q, _PRIORITIES))
+    kept = q.engine.settings.get(_setting_key(q, _PRIORITIES))
     return [] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
 
 
@@ -56,7 +56,7 @@ def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
         raise ClientError(
             f"OOM command not allowed: patterns have room for {MAX_PATTERN_BYTES} bytes"
         )
-    q.engine.set_setting(_note(q, key), packed if value else None)
+    q.engine.set_setting(_setting_key(q, key), packed if value else None)
 
 
 # Commands
@@ -155,7 +155,7 @@ def forget(q: Qless, name: str) -> bool:
     if not is_kept(q, name):
         return False
     _refuse_if_halted(q)
-    q.engine.set_setting(_note(q, name), None)
+    q.engine.set_setting(_setting_key(q, name), None)
     return True
 
 

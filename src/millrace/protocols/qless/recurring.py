@@ -79,7 +79,7 @@ def shown(q: Qless, recurring: RecurringJob, *, decoded: bool = False) -> bytes:
         b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
         b'"interval":%b,"klass":%b,"backlog":%b,"priority":%b}'
     ) % (
-        lua.encode(recurring.tags) if recurring.tags else lua.NOTHING,
+        lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST,
         lua.string(q.local(recurring.jid)),
         recurring.retries,
         recurring.data if decoded else lua.string(decode_name(recurring.data)),
@@ -141,7 +141,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     recurring = _known(q, args, "Tag")
     recurring.tags = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
     q.put_recurring(recurring)
-    return lua.encode(recurring.tags) if recurring.tags else lua.NOTHING
+    return lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST
 
 
 def untag(q: Qless, now: int, args: Args) -> bytes:
@@ -150,7 +150,7 @@ def untag(q: Qless, now: int, args: Args) -> bytes:
     away = set(texts(args, 1))
     recurring.tags = [tag for tag in recurring.tags if tag not in away]
     q.put_recurring(recurring)
-    return lua.encode(recurring.tags) if recurring.tags else lua.NOTHING
+    return lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST
 
 
 def _known(q: Qless, args: Args, who: str) -> RecurringJob:

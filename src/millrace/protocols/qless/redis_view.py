@@ -1,8 +1,8 @@
 """The keys under `ql:` as Qless would store them in Redis, computed from the engine on each read.
 
-They serve clients that bypass the scripts: lengths of queues, due times, tests. A value with a
-counter or an index costs no more than that access. The locked, scheduled and blocked jobs of a
-queue, and the jobs of a failure group or a worker, require a scan of all jobs of that state.
+They serve clients that bypass the scripts: lengths of queues, due times, tests. Reading a value
+with a counter or an index takes constant time. The locked, scheduled and blocked jobs of a queue,
+and the jobs of a failure group or a worker, require a scan of all jobs in that state.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
@@ -96,8 +96,8 @@ class RedisView:
         return found.kind if self._has(found) and found is not None else ""
 
     def ttl(self, key: bytes, now: int) -> int:
-        """Return the time to live. Only throttle limits expire: by the clock of the client if it
-        has called a script before, otherwise by the clock that set the limit.
+        """Return the time to live. Only throttles expire: by the clock of the client if it has
+        called a script before, otherwise by the clock of the client that set the limit.
         """
         name = key.removeprefix(b"ql:th:")
         tid = self.qless.scoped_throttle(decode_name(name))
@@ -229,7 +229,7 @@ class RedisView:
     # Names
 
     def _few_names(self) -> Iterator[str]:
-        """Return all names except the names of jobs, and empty names between them, so that the
+        """Return all names except the names of jobs, with empty names in between, so that the
         caller can divide the work.
         """
         yield from (name for name, make in self._single.items() if self._has(make()))
@@ -337,13 +337,13 @@ class RedisView:
     def _jobs_of(self, queue: Queue, state: int) -> Key:
         score = fields.SCORES[state]
         throttles = self.qless.throttles
-        aside = throttles.throttled(queue.name) if state == READY and throttles else []
-        out = {job.seq for job in aside}
+        parked = throttles.throttled(queue.name) if state == READY and throttles else []
+        excluded = {job.seq for job in parked}
 
         def read() -> Scores:
             if state == READY:  # popped from the highest score down
                 jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
-                return [(self._jid(job), score(job)) for job in jobs if job.seq not in out]
+                return [(self._jid(job), score(job)) for job in jobs if job.seq not in excluded]
             found = self.qless.queue_jobs(queue.name, state)
             return _sorted((self.qless.local(job.jid), score(job)) for job in found)
 
@@ -351,11 +351,11 @@ class RedisView:
             first = self.qless.find(jid)
             found = [] if first is None else self.engine.find_all(first.jid)
             wanted = (job for job in found if job.state == state and job.queue == queue.name)
-            return next((score(job) for job in wanted if job.seq not in out), None)
+            return next((score(job) for job in wanted if job.seq not in excluded), None)
 
         def slices() -> Generator[None, None, Scores]:
             if state == READY:
-                ready = [job for job in queue.ready if job.seq not in out]
+                ready = [job for job in queue.ready if job.seq not in excluded]
                 order = yield from sort_in_slices(
                     (job.rank, -job.position, -job.seq, job) for job in ready
                 )
@@ -369,7 +369,7 @@ class RedisView:
         def member(job: Job) -> tuple[bytes, float]:
             return self._jid(job), score(job)
 
-        length = lambda: queue.counts[state] - len(out)  # noqa: E731
+        length = lambda: queue.counts[state] - len(excluded)  # noqa: E731
         return Key("zset", length, read, score_of, slices, queue=queue)
 
     def _recur(self, name: str) -> Key:
@@ -405,10 +405,10 @@ class RedisView:
         return None
 
     def _waiting_for(self, jobs: list[Job]) -> Scores:
-        """Return throttled jobs, by the time since when they wait."""
+        """Return throttled jobs by the start of their wait."""
         found = ((job, read_details(job).parked) for job in jobs)
         local = self.qless.local
-        return _sorted((local(job.jid), aside.since / SECOND) for job, aside in found if aside)
+        return _sorted((local(job.jid), parked.since / SECOND) for job, parked in found if parked)
 
     def _patterns(self, name: str) -> Key | None:
         if name not in _PATTERNS or not queue_patterns.is_kept(self.qless, name):
@@ -605,9 +605,9 @@ class RedisView:
         moment, _, queue = more.partition(":")
         if not moment.isdigit() or len(moment) > 12:
             return None
-        day, begun = divmod(int(moment) * SECOND, DAY)
+        day, remainder = divmod(int(moment) * SECOND, DAY)
         found = self.engine.current_statistics().days.get((self.qless.scoped(queue), day))
-        if found is None or begun or name not in {"stats", "wait", "run"}:
+        if found is None or remainder or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":
             return _hash(lambda: self._stats_fields(found))

@@ -1,9 +1,9 @@
 """The durable record of a transaction that takes several steps.
 
-A transaction of several steps takes several commits. Before the first of them the server records
-all commands, and with each step the number of the commands that are done. After a crash the next
-start carries out the rest before the first client, and after a refused commit the transaction
-continues from the recorded position. So a transaction takes effect completely or not at all.
+A transaction of several steps takes several commits. Before the first commit the server records
+all commands, and with each step the number of completed commands. After a crash, the next start
+carries out the rest before the first client connects, and after a refused commit the transaction
+continues from the recorded position. Thus a transaction takes effect completely or not at all.
 
 The record consists of settings: the lengths of all words, the words in pieces, and the position. A
 record without a position has had no effect, and is removed.

@@ -45,13 +45,15 @@ class RequestLimits:
     text.
     """
 
-    __slots__ = ("argument", "arguments", "at_once", "request", "word")
+    __slots__ = ("argument", "arguments", "at_once", "error_word", "request")
 
-    def __init__(self, arguments: int, argument: int, request: int, word: str = "invalid") -> None:
+    def __init__(
+        self, arguments: int, argument: int, request: int, error_word: str = "invalid"
+    ) -> None:
         self.arguments = arguments
         self.argument = argument
         self.request = request
-        self.word = word
+        self.error_word = error_word
         #: Data of at most this size cannot exceed any of the limits.
         self.at_once = min(READ_BATCH_BYTES, argument, request, arguments * MIN_ARGUMENT_BYTES)
 
@@ -61,16 +63,16 @@ class Requests:
 
     __slots__ = (
         "_args",
+        "_args_size",
         "_buffer",
-        "_fresh",
-        "_held",
         "_large",
         "_limits",
+        "_may_be_complete",
+        "_missing_args",
+        "_parsed",
         "_piece",
         "_searched",
         "_size",
-        "_wanted",
-        "_whole",
         "inline",
     )
 
@@ -81,15 +83,15 @@ class Requests:
         self._buffer = bytearray()
         self._searched = 0
         #: Whether the buffered data may contain complete requests.
-        self._fresh = False
+        self._may_be_complete = False
         #: Requests that were parsed at once, and the limits that they satisfy.
-        self._whole: deque[list[bytes]] = deque()
+        self._parsed: deque[list[bytes]] = deque()
         self._limits: RequestLimits | None = None
         #: The request being parsed: number of missing arguments, arguments parsed so far, their
         #: size, and the size of the next argument if it is known.
-        self._wanted = 0
+        self._missing_args = 0
         self._args: list[bytes] = []
-        self._held = 0
+        self._args_size = 0
         self._size = -1
         #: The received part of a large argument. Its value is taken without a copy.
         self._large = BytesIO()
@@ -103,29 +105,34 @@ class Requests:
 
     def __len__(self) -> int:
         """Return an upper bound of the number of buffered bytes."""
-        whole = READ_BATCH_BYTES if self._whole else 0
+        whole = READ_BATCH_BYTES if self._parsed else 0
         still_coming = max(0, self._size - self._large.tell())
-        return len(self._piece) + len(self._buffer) + self._held - still_coming + whole
+        return len(self._piece) + len(self._buffer) + self._args_size - still_coming + whole
 
     def feed(self, data: bytes) -> None:
-        if self._piece or self._whole or self._buffer or self._wanted:
+        if self._piece or self._parsed or self._buffer or self._missing_args:
             self._buffer += data
         else:
             self._piece = data
-        self._fresh = True
+        self._may_be_complete = True
 
     def take(self, limits: RequestLimits) -> list[bytes] | None:
         """Return the next request, or None if it is incomplete. An empty request has no effect."""
         # The search for the end of an incomplete line continues at the position where it stopped.
-        if self._fresh and not self._whole and not self._wanted and not self._searched:
+        if (
+            self._may_be_complete
+            and not self._parsed
+            and not self._missing_args
+            and not self._searched
+        ):
             if not self._buffer and len(self._piece) <= limits.at_once:
                 args = read_alone(self._piece)
                 if args is not None:
-                    self._piece, self._fresh = b"", False
+                    self._piece, self._may_be_complete = b"", False
                     return args
             self._read_whole(limits)
-        if self._whole:
-            args = self._whole.popleft()
+        if self._parsed:
+            args = self._parsed.popleft()
             if limits is not self._limits:
                 _check(args, limits)
             return args
@@ -145,15 +152,15 @@ class Requests:
             requests, size = read_whole(piece)
             del buffer[:size]
             later = size > 0 and len(buffer) > len(piece) - size
-        self._fresh = later
-        self._whole.extend(requests)
+        self._may_be_complete = later
+        self._parsed.extend(requests)
         self._limits = limits
 
     def _read(self, limits: RequestLimits) -> list[bytes] | None:
         """Parse the next request incrementally."""
         if not self._buffer:
             return None
-        if not self._wanted:
+        if not self._missing_args:
             line = self._line("inline request")
             if line is None:
                 return None
@@ -162,18 +169,18 @@ class Requests:
                 return split_words(line.removesuffix(b"\r"))
             count = _number(line)
             if count is None or count > limits.arguments:
-                word = "invalid" if count is None else limits.word
+                word = "invalid" if count is None else limits.error_word
                 raise ProtocolError(f"{word} multibulk length")
-            self._wanted = max(0, count)
-        while self._wanted:
+            self._missing_args = max(0, count)
+        while self._missing_args:
             if self._size < 0 and not self._read_size(limits):
                 return None
             argument = self._block()
             if argument is None:
                 return None
             self._args.append(argument)
-            self._wanted -= 1
-        args, self._args, self._held = self._args, [], 0
+            self._missing_args -= 1
+        args, self._args, self._args_size = self._args, [], 0
         return args
 
     def _read_size(self, limits: RequestLimits) -> bool:
@@ -185,10 +192,10 @@ class Requests:
             return False
         size = _number(line)
         if size is None or size < 0 or size > limits.argument:
-            word = limits.word if size is not None and size > 0 else "invalid"
+            word = limits.error_word if size is not None and size > 0 else "invalid"
             raise ProtocolError(f"{word} bulk length")
-        self._held += size
-        if self._held > limits.request:
+        self._args_size += size
+        if self._args_size > limits.request:
             raise ProtocolError("too big request")
         self._size = size
         return True
@@ -250,9 +257,9 @@ def _number(line: bytes) -> int | None:
 def _check(args: list[bytes], limits: RequestLimits) -> None:
     """Check requests that were parsed under different limits."""
     if len(args) > limits.arguments:
-        raise ProtocolError(f"{limits.word} multibulk length")
+        raise ProtocolError(f"{limits.error_word} multibulk length")
     if any(len(argument) > limits.argument for argument in args):
-        raise ProtocolError(f"{limits.word} bulk length")
+        raise ProtocolError(f"{limits.error_word} bulk length")
 
 
 # Complete requests

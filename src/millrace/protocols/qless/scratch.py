@@ -347,7 +347,7 @@ class ScratchKeys:
 
     def _touch(self, key: bytes) -> None:
         for watcher in self._watchers.get(key, ()) if self._watchers else ():
-            watcher.disturbed = True
+            watcher.watch_triggered = True
 
 
 def _size(value: Value) -> int:

@@ -29,7 +29,7 @@ def _script(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
     hub, what = connection.hub, args[0].upper()
     if what == b"LOAD":
         expect(args, 2, 2, "script|load")
-        return _learn(connection, args[1])[0]
+        return _load(connection, args[1])[0]
     if what == b"EXISTS":
         expect(args, 2, ANY, "script|exists")
         return [int(sha.lower() in hub.scripts) for sha in args[1:]]
@@ -37,7 +37,7 @@ def _script(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
         expect(args, 1, 2, "script|flush")
         if len(args) == 2 and args[1].upper() not in {b"SYNC", b"ASYNC"}:
             raise ClientError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
-        hub.forget()
+        hub.flush_scripts()
         return OK
     if what == b"KILL":
         expect(args, 1, 1, "script|kill")
@@ -45,18 +45,18 @@ def _script(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
     raise unknown_subcommand("SCRIPT", args[0])
 
 
-def _learn(connection: "QlessConnection", text: bytes) -> tuple[str, Script]:
+def _load(connection: "QlessConnection", text: bytes) -> tuple[str, Script]:
     script = recognise(text)
     if script is None:
         raise ClientError(UNKNOWN_SCRIPT)
     sha = sha_of(text)
-    connection.hub.learn(sha, script)
+    connection.hub.load_script(sha, script)
     return sha, script
 
 
 def _eval(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     keys, rest = _split(args)
-    return _run(connection, _learn(connection, args[0])[1], keys, rest, now)
+    return _run(connection, _load(connection, args[0])[1], keys, rest, now)
 
 
 def _evalsha(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:

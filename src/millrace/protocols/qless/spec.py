@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class QlessPolicy(RetryPolicy):
-    """Ready again immediately, `retries` times; then failed until a client decides."""
+    """A job is ready again immediately, `retries` times; then it is failed until a client acts."""
 
     dead_for = FOREVER
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from millrace.engine.annotations import TRACKED, ensure_details, read_details, tracking_origin
 from millrace.engine.engine import Engine
 from millrace.engine.job import NO_PROTOCOL, Job
-from millrace.engine.limits import QUEUE_KEY_PREFIX, read_limit
+from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.engine.states import READY
@@ -26,7 +26,6 @@ from millrace.protocols.registry import QLESS
 from . import lua_values as lua
 from .job_view import state_of
 from .names import encode_name
-from .throttles import NOTE as _THROTTLE
 from .throttles import Throttles
 
 if TYPE_CHECKING:
@@ -39,7 +38,16 @@ _PAUSED: Final = "qless/paused/"
 _WORKER: Final = "qless/worker/"
 PATTERNS: Final = "qless/patterns/"
 #: Prefixes of the settings that FLUSHDB and FLUSHALL remove.
-_NOTES: Final = (_CONFIG, TRACKED, RECURRING, _QUEUE, _PAUSED, _WORKER, _THROTTLE, PATTERNS)
+_SETTING_PREFIXES: Final = (
+    _CONFIG,
+    TRACKED,
+    RECURRING,
+    _QUEUE,
+    _PAUSED,
+    _WORKER,
+    LIMIT_PREFIX,
+    PATTERNS,
+)
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -52,18 +60,21 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 #: `<queue>-max-concurrency` is the maximum number of running jobs of a queue.
 MAX_CONCURRENCY: Final = "-max-concurrency"
-#: Endings of the options of one queue, and the start of the one that the spec names differently.
+#: Suffixes of the options of one queue, and the prefix of the option that the spec names
+#: differently.
 _QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
 _HEARTBEAT_OF: Final = "heartbeat-"
 #: Options with a default that lists omit.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
-#: Maximum number of workers in the list, as clients choose their names.
+#: Maximum number of workers in the list, because clients choose their names.
 MAX_WORKERS: Final = 10_000
-#: The time of a worker's last activity is written again after this number of microseconds.
-WORKER_NOTE_INTERVAL: Final = 60_000_000
+#: Minimum number of microseconds between two writes of a worker's last activity.
+WORKER_WRITE_INTERVAL: Final = 60_000_000
 
-#: Events of tracked jobs that dialect A publishes, under the names that it uses.
-_BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
+#: Events of tracked jobs that dialect A publishes on channels without a prefix.
+_UNPREFIXED_EVENTS: Final = frozenset(
+    {"put", "popped", "completed", "failed", "stalled", "canceled"}
+) | {
     "track",
     "untrack",
 }
@@ -85,7 +96,7 @@ def _is_of_qless(prefix: str, value: bytes) -> bool:
     """Return whether a setting was made over Qless. Older versions did not store the protocol."""
     if prefix == RECURRING:
         origin = read_recurring(value).origin
-    elif prefix == _THROTTLE:
+    elif prefix == LIMIT_PREFIX:
         origin = read_limit(value).origin
     else:
         origin = tracking_origin(value) if prefix == TRACKED else QLESS
@@ -165,7 +176,7 @@ class Qless:
     def flush(self) -> None:
         """Remove all state except the scripts."""
         for key in list(self.engine.settings):
-            if key.startswith(_NOTES):
+            if key.startswith(_SETTING_PREFIXES):
                 self.engine.set_setting(key, None)
         self.engine.load_settings()
         self.workers.clear()
@@ -174,8 +185,10 @@ class Qless:
     def forget_all(self, *, everything: bool) -> None:
         """Remove the settings, empty queues and statistics of the current or of all databases."""
         for key, value in list(self.engine.settings.items()):
-            prefix = next((each for each in _NOTES if key.startswith(each)), "")
-            name = key[len(prefix) :].removeprefix(QUEUE_KEY_PREFIX if prefix == _THROTTLE else "")
+            prefix = next((each for each in _SETTING_PREFIXES if key.startswith(each)), "")
+            name = key[len(prefix) :]
+            if prefix == LIMIT_PREFIX:
+                name = name.removeprefix(QUEUE_KEY_PREFIX)
             if (
                 prefix
                 and (everything or self.is_listed(name))
@@ -194,8 +207,8 @@ class Qless:
         self._build()
 
     def _may_forget(self, prefix: str, name: str) -> bool:
-        """Return whether the rule of the port allows to remove a setting: that of an allowed queue,
-        or a worker, as only clients of this port have them.
+        """Return whether the rule of the port allows the removal of a setting: the setting of an
+        allowed queue, or a worker, because only clients of this port are listed as workers.
         """
         rule = self.hub.rule
         if rule is None or prefix == _WORKER:
@@ -212,7 +225,7 @@ class Qless:
             return name
         if prefix == RECURRING:
             return self.engine.recurring.by_id[name].queue
-        if prefix == _THROTTLE and name.startswith(QUEUE_KEY_PREFIX):
+        if prefix == LIMIT_PREFIX and name.startswith(QUEUE_KEY_PREFIX):
             return name.removeprefix(QUEUE_KEY_PREFIX)
         return _queue_of_option(name) if prefix == _CONFIG else None
 
@@ -229,7 +242,7 @@ class Qless:
         workers.move_to_end(worker)
         key = _WORKER + worker
         kept = self.engine.settings.get(key)
-        if kept is None or abs(now - int(kept)) >= WORKER_NOTE_INTERVAL:
+        if kept is None or abs(now - int(kept)) >= WORKER_WRITE_INTERVAL:
             self.engine.set_setting(key, b"%d" % now, must_wait=False)
 
     def forget_worker(self, worker: str) -> None:
@@ -280,8 +293,8 @@ class Qless:
         return job
 
     def _reclaim_lock(self, job: Job, worker: str, now: int) -> None:
-        part = read_details(job)
-        if part.front or part.parked is not None:
+        details = read_details(job)
+        if details.front or details.parked is not None:
             return  # it lost its lock before the crash, or waits for a throttle
         if self.engine.reclaim(job, worker, QLESS, now):
             ensure_details(job).add_entry("popped", now, self.max_history, {"worker": worker})
@@ -358,7 +371,7 @@ class Qless:
     # Locks and due times
 
     def promote_found(self, job: Job, now: int) -> None:
-        """Make a job ready that clients see as waiting, before a client changes it."""
+        """Make a job that clients see as waiting ready, before a client changes it."""
         if job.due_at <= now and self.engine.deadlines.is_found_due(job):
             self.engine.due_timers.promote(job, now)
 
@@ -369,7 +382,7 @@ class Qless:
     # Settings
 
     def check_option(self, option: str) -> None:
-        """Raise an error if the option is that of a queue that the rule of the port excludes."""
+        """Raise an error if the option belongs to a queue that the rule of the port excludes."""
         queue, rule = _queue_of_option(option), self.hub.rule
         if queue is not None and rule is not None:
             rule.check(queue)
@@ -400,8 +413,8 @@ class Qless:
         #: Maximum number of entries in the history of a job.
         self.max_history = int(self.setting("max-job-history"))
         #: Retention time and maximum number of completed jobs, for all databases.
-        self.keep_for = lua.to_microseconds(self.setting("jobs-history"))
-        self.keep_most = self.setting("jobs-history-count")
+        self.completed_retention = lua.to_microseconds(self.setting("jobs-history"))
+        self.max_completed = self.setting("jobs-history-count")
         self._usual_heartbeat = lua.to_microseconds(self.setting("heartbeat"))
         self.engine.statistics.keep_days = max(KEPT_DAYS, int(self.setting("stats-history")))
 
@@ -483,7 +496,7 @@ class Qless:
             return
         pubsub, name = self.hub.pubsub, encode_name(channel)
         pubsub.publish(b"ql:" + name, message, changes=True)
-        if channel in _BARE and (self.early or name in pubsub.channels):
+        if channel in _UNPREFIXED_EVENTS and (self.early or name in pubsub.channels):
             pubsub.publish(name, message, changes=True)
 
     def publish_log(self, fields: dict[str, Any], worker: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Throttles: the limits of the engine, as reqless names them.
+"""Throttles: what reqless calls the limits of the engine.
 
 A job has the throttle of its queue, `ql:q:<queue>`, and the throttles that its producer specified.
 It acquires all of them when a worker of any protocol gets it, and releases them when it leaves its
@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.engine.job import Job
-from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
+from millrace.engine.limits import QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
 from millrace.protocols.registry import QLESS
@@ -24,8 +24,6 @@ from .job_view import waits_since
 if TYPE_CHECKING:
     from .state import Qless
 
-#: Prefix of the settings that contain the limits.
-NOTE: Final = LIMIT_PREFIX
 names_of: Final = keys_of
 
 
@@ -106,7 +104,7 @@ class Throttles:
         return self._limits.has_room(QUEUE_KEY_PREFIX + queue, now)
 
     def note_usage(self, job: Job, usage: dict[str, int]) -> None:
-        """Note how many jobs hold each throttle of this one, unless it is noted already."""
+        """Record the usage of each throttle of a job, unless it is recorded already."""
         if self.limits:
             for tid in keys_of(job):
                 if tid in self.limits:
@@ -122,21 +120,21 @@ class Throttles:
             if tid in keys_of(job)
         )
 
-    def lease(self, queue: str, worker: str, now: int, until: int, most: float) -> list[Job]:
+    def lease(self, queue: str, worker: str, now: int, until: int, count: float) -> list[Job]:
         """Lease ready jobs that are not throttled. Each round examines one job for each job still
         wanted. `max-pop-retry` is the number of rounds, so a pop may return fewer jobs than
         possible.
         """
         known = self.q.engine.queues.get(queue)
-        if known is None or most <= 0:
+        if known is None or count <= 0:
             return []
-        self._limits.settle(now)  # some jobs may just have lost their locks
+        self._limits.settle(now)  # the locks of some jobs may just have expired
         self._limits.return_released(known, now)
         local = self.q.local(queue)
         rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
         popped: list[Job] = []
-        while rounds > 0 and len(popped) < most:
-            found = self._first(known, most - len(popped))
+        while rounds > 0 and len(popped) < count:
+            found = self._first(known, count - len(popped))
             if not found:
                 break
             for job in found:
@@ -190,9 +188,9 @@ def get(q: "Qless", now: int, args: Args) -> bytes:
 def set_(q: "Qless", now: int, args: Args) -> None:
     """throttle, maximum, seconds to live"""
     tid = _tid(q, args)
-    complaint = 'Throttle(): Arg "{}" missing or not a number: '
-    maximum = number(args, 1, complaint.format("maximum"))
-    seconds = number(args, 2, complaint.format("expiration"), 0)
+    error = 'Throttle(): Arg "{}" missing or not a number: '
+    maximum = number(args, 1, error.format("maximum"))
+    seconds = number(args, 2, error.format("expiration"), 0)
     expires = now + lua.to_microseconds(seconds) if seconds > 0 else 0
     q.throttles.set(tid, maximum, expires, now)
 

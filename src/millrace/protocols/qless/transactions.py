@@ -2,10 +2,10 @@
 
 A transaction that needs one step runs at once: no other command runs in between, and one commit
 writes its changes. A larger transaction with changes continues step by step, driven by the hub, so
-that it also ends if its client is gone or does not read. Its record (see redo.py) lets it end after
-a crash or a refused commit too. Meanwhile the other clients of the port wait, up to a maximum
-number of steps; the clients of other protocols do not. A larger transaction without changes makes
-no client wait.
+that it also ends if its client disconnects or does not read. Its record (see redo.py) lets it
+continue after a crash or a refused commit. Until it ends, the other clients of the port wait, up to
+a maximum number of steps; the clients of other protocols do not wait. No client waits for a larger
+transaction without changes.
 """
 
 from collections.abc import Generator, Iterator
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millrace.engine.timers import UNAVAILABLE_RETRY
 
-from .commands import MAX_REPLY_BYTES, TOO_LARGE, Nothing, Slices
+from .commands import MAX_REPLY_BYTES, TOO_LARGE, NoReply, Slices
 from .errors import QlessRefused
 from .redo import PIECE_SIZE, Position, RedoRecord
 from .resp import Committed, Encoded, Error, encode, encode_in_slices
@@ -86,7 +86,7 @@ class QueuedCommands:
         self._now = now
         #: The encoded replies of the commands that are done.
         self._parts: list[bytes] = []
-        #: The cost that the current step may still have.
+        #: The remaining cost of the current step.
         self._room = STEP_COST
         self._reverts = self._engine.revert_count
         #: The version of the engine before the current step.
@@ -137,7 +137,7 @@ class QueuedCommands:
             answer: Any = connection.perform(command, words[1:], self._now)
             if isinstance(answer, Generator):
                 answer = yield from self._finish(answer)
-            assert not isinstance(answer, Nothing), "a command in a transaction has an answer"
+            assert not isinstance(answer, NoReply), "a command in a transaction has an answer"
             encoding = encode_in_slices(answer, connection.protocol)
             part: bytes = yield from self._finish(encoding)
             if len(part) > room:
@@ -235,11 +235,11 @@ class RunningTransaction:
 class RunningTransactions:
     """The transactions that are carried out in steps."""
 
-    __slots__ = ("_hub", "_names", "_running", "exclusive", "step_waits")
+    __slots__ = ("_hub", "_last_number", "_running", "exclusive", "step_waits")
 
     def __init__(self, hub: "QlessHub") -> None:
         self._hub = hub
-        self._names = 0
+        self._last_number = 0
         self._running: list[RunningTransaction] = []
         #: The transaction for which the other clients wait.
         self.exclusive: RunningTransaction | None = None
@@ -247,11 +247,11 @@ class RunningTransactions:
         self.step_waits = False
 
     def new_record(self, queued: list[Queued], size: int, now: int) -> RedoRecord:
-        """Return the record of a new transaction of at most `size` bytes. Its name is unique, also
+        """Return the record of a new transaction of at most `size` bytes. Its name is unique, even
         across restarts.
         """
-        self._names += 1
-        name = f"{self._hub.started_at}-{self._names}"
+        self._last_number += 1
+        name = f"{self._hub.started_at}-{self._last_number}"
         commands = [words for _, words in queued]
         if size > PIECE_SIZE:
             size = sum([sum(map(len, words)) for words in commands])
@@ -281,7 +281,7 @@ class RunningTransactions:
             self._hub.engine.set_alarm((self._hub, NEXT_STEP), 0)
 
     def release(self, owner: "QlessConnection") -> None:
-        """All changes of a transaction are made: the other clients need not wait for its commit."""
+        """Let the other clients continue: all changes of a transaction are made, not committed."""
         if self.exclusive is not None and self.exclusive.owner is owner:
             self.exclusive = None
 

@@ -58,10 +58,10 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     chosen = options(args, 6)
     name = q.queue_name(queue)  # the port may refuse it: before any change
     job = q.find(jid)
-    part = JobDetails() if job is None else ensure_details(job)
-    retries, priority = DEFAULT_RETRIES if job is None else job.retries, part.priority
-    lower_first = q.lower_first if job is None or "priority" in chosen else part.lower_first
-    tagged, depends = [(tag, now) for tag, _ in part.tags], []
+    details = JobDetails() if job is None else ensure_details(job)
+    retries, priority = DEFAULT_RETRIES if job is None else job.retries, details.priority
+    lower_first = q.lower_first if job is None or "priority" in chosen else details.lower_first
+    tagged, depends = [(tag, now) for tag, _ in details.tags], []
     if chosen:
         retries, priority = _retries(chosen, retries), _priority(chosen, priority)
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
@@ -69,17 +69,17 @@ def put(q: Qless, now: int, args: Args) -> bytes:
         if "throttles" in chosen:
             keys = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
             if job is None:
-                part.limits = keys
+                details.limits = keys
             else:
                 q.engine.limits.set_keys(job, keys)
     due = now + lua.to_microseconds(delay) if delay > 0 else 0
     if q.has_subscribers:
         q.publish_log({"jid": jid, "event": "put", "queue": queue})
     q.register_queue(name, now)
-    part.priority, part.lower_first, part.waiting_since = priority, lower_first, now
+    details.priority, details.lower_first, details.waiting_since = priority, lower_first, now
     if job is None:
-        part.tags = tagged
-        job = _create(q, now, queue, jid, klass, data, due, retries, depends, part)
+        details.tags = tagged
+        job = _create(q, now, queue, jid, klass, data, due, retries, depends, details)
     else:
         _move(q, now, args, queue, job, klass, data, due, retries, depends)
         q.engine.set_tags(job, tagged)
@@ -118,9 +118,9 @@ def _create(
     due: int,
     retries: int,
     depends: list[str],
-    part: JobDetails,
+    details: JobDetails,
 ) -> Job:
-    part.add_entry("put", now, q.max_history, {"q": queue})
+    details.add_entry("put", now, q.max_history, {"q": queue})
     name = q.queue_name(queue)
     blockers = _blockers(q, depends)
     if jid in depends:
@@ -133,11 +133,11 @@ def _create(
         name,
         retries,
         LEASE_DURATION,
-        rank=part.rank,
+        rank=details.rank,
         due_at=due,
-        tags=[str(tag) for tag, _ in part.tags],
+        tags=[str(tag) for tag, _ in details.tags],
         blockers=blockers,
-        details=part,
+        details=details,
     )
     return q.engine.push(push, now)
 
@@ -155,11 +155,11 @@ def _move(
     depends: list[str],
 ) -> None:
     """Put a job that already exists. Its worker loses the job."""
-    part = ensure_details(job)
-    part.add_entry("put", now, q.max_history, {"q": queue})
+    details = ensure_details(job)
+    details.add_entry("put", now, q.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
         q.publish_lock_lost(job)
-    part.lapsed_at, part.parked = None, None
+    details.lapsed_at, details.parked = None, None
     leave_front(job)
     clear_holder(job)
     q.engine.update(job, kind=klass, payload=data, retries=retries)
@@ -177,14 +177,14 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
     `due` uses the clock of the other times of the job.
     """
-    part, theirs = ensure_details(job), q.engine.time_of(job, now)
-    part.add_entry("put", theirs, q.max_history, {"q": queue})
+    details, job_time = ensure_details(job), q.engine.time_of(job, now)
+    details.add_entry("put", job_time, q.max_history, {"q": queue})
     q.publish_log({"jid": job.jid, "event": "put", "queue": queue})
     if job.state == LEASED:
         q.publish_lock_lost(job)
-    q.register_queue(queue, theirs)
-    part.waiting_since = theirs
-    part.lapsed_at, part.parked = None, None
+    q.register_queue(queue, job_time)
+    details.waiting_since = job_time
+    details.lapsed_at, details.parked = None, None
     leave_front(job)
     clear_holder(job)
     q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
@@ -210,9 +210,9 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     if q.is_paused(queue):
         return []
     q.worker_seen(worker, now)
-    most = q.setting(f"{local}-max-concurrency") if q.config else 0
-    if most > 0:
-        count = min(count, max(0, most - q.engine.deadlines.running(queue, now)))
+    maximum = q.setting(f"{local}-max-concurrency") if q.config else 0
+    if maximum > 0:
+        count = min(count, max(0, maximum - q.engine.deadlines.running(queue, now)))
     if count <= 0:
         return []
     until = now + q.heartbeat(queue)
@@ -237,49 +237,49 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
             break
         popped.append(found)
     for job in popped:
-        part = ensure_details(job)
-        part.waiting_since = now
-        part.add_entry("popped", now, q.max_history, {"worker": worker})
+        details = ensure_details(job)
+        details.waiting_since = now
+        details.add_entry("popped", now, q.max_history, {"worker": worker})
         q.publish_tracked("popped", job.jid)
     return popped
 
 
 def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
-    """Return the jobs that their workers have lost, after the notification and the grace period.
-    Add the usage of their throttles before the loss to `usage`.
+    """Return the jobs whose locks have expired, after the notification and the grace period. Add
+    the usage of their throttles before the expiry to `usage`.
     """
     lost: list[Job] = []
     for job in q.engine.deadlines.expired(queue, now, count):
         q.throttles.note_usage(job, usage)
-        part = ensure_details(job)
+        details = ensure_details(job)
         grace = 0 if q.early else lua.to_microseconds(q.setting("grace-period"))
-        if part.lapsed_at is None or grace <= 0:
-            _lose_lock(q, job, part, now, grace)
+        if details.lapsed_at is None or grace <= 0:
+            _lose_lock(q, job, details, now, grace)
             if grace > 0:
                 continue
-        part.lapsed_at = None
-        if _count_lost_attempt(q, job, part, now):
+        details.lapsed_at = None
+        if _count_lost_attempt(q, job, details, now):
             lost.append(job)
     return lost
 
 
-def _lose_lock(q: Qless, job: Job, part: JobDetails, now: int, grace: int) -> None:
+def _lose_lock(q: Qless, job: Job, details: JobDetails, now: int, grace: int) -> None:
     q.publish_tracked("stalled", job.jid)
-    part.add_entry("timed-out", now, q.max_history)
-    part.lapsed_at = job.deadline
+    details.add_entry("timed-out", now, q.max_history)
+    details.lapsed_at = job.deadline
     q.publish_lock_lost(job)
     q.engine.renew(job, now + max(0, grace), now, expired=True)
 
 
-def _count_lost_attempt(q: Qless, job: Job, part: JobDetails, now: int) -> bool:
+def _count_lost_attempt(q: Qless, job: Job, details: JobDetails, now: int) -> bool:
     """Count a lost attempt, and return whether the job is ready for another one."""
     worker, queue = job.holder, q.local(job.queue)
     group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
     cause = "failed" if job.origin == QLESS else "expired"
     q.engine.fail(job, now, QLESS, group, message, [], cause=cause)
     if job.state == DEAD:
-        part.last_error = LastError(group, message, now / 1_000_000, "")
-        part.add_entry("failed", now, q.max_history, {"group": group})
+        details.last_error = LastError(group, message, now / 1_000_000, "")
+        details.add_entry("failed", now, q.max_history, {"group": group})
         q.publish_tracked("failed", job.jid)
         q.publish_failed(job, worker, group, message)
     return job.state == READY
@@ -316,8 +316,8 @@ def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
 def heartbeat(q: Qless, now: int, args: Args) -> int:
     """jid, worker, data"""
     jid = text(args, 0, "Job(): no jid provided")
-    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # sic, as in the original
-    data = _given_back(q, now, jid, worker, args[2]) if len(args) > 2 else None
+    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # spelled as in the original
+    data = _checked_data(q, now, jid, worker, args[2]) if len(args) > 2 else None
     job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
@@ -345,10 +345,10 @@ def timeout(q: Qless, now: int, args: Args) -> None:
         revoke(q, now, q.engine.jobs[job], now)
 
 
-def revoke(q: Qless, now: int, job: Job, theirs: int) -> None:
-    """Remove the lock of a job; the next pop returns it. `theirs` is the time in its history."""
-    part = ensure_details(job)
-    part.add_entry("timed-out", theirs, q.max_history)
+def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
+    """Remove the lock of a job; the next pop returns it. `job_time` is the time in its history."""
+    details = ensure_details(job)
+    details.add_entry("timed-out", job_time, q.max_history)
     q.publish_lock_lost(job)
     put_in_front(job)
     q.engine.release(job, now, counted=True)
@@ -362,25 +362,25 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
-    data = _given_back(q, now, jid, worker, raw(args, 3))
+    data = _checked_data(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
     job = _held(q, now, jid, worker, queue)
     if chosen is not None:
         q.queue_name(chosen[0])  # the port may refuse it: before any change
-    part = ensure_details(job)
-    part.add_entry("done", now, q.max_history)
-    part.last_error, part.lapsed_at = None, None
+    details = ensure_details(job)
+    details.add_entry("done", now, q.max_history)
+    details.last_error, details.lapsed_at = None, None
     if data != data_of(q.engine, job) and (job.origin == QLESS or chosen is not None):
         q.engine.update(job, payload=data)
     q.publish_tracked("completed", job.jid)
     if chosen is None:
-        return _finish(q, now, job, part, _result(q, job, data))
+        return _finish(q, now, job, details, _result(q, job, data))
     following, delay, depends = chosen
     due = now + lua.to_microseconds(delay) if delay > 0 else 0
-    return _advance(q, now, job, part, following, due, depends)
+    return _advance(q, now, job, details, following, due, depends)
 
 
-def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
+def _checked_data(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
     """Check that the data that a worker sends for its job is JSON according to cjson. The worker
     may always return the data that it received: data of other protocols may be invalid for cjson.
     """
@@ -435,7 +435,7 @@ def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
     return job
 
 
-def _finish(q: Qless, now: int, job: Job, part: JobDetails, result: bytes | None) -> bytes:
+def _finish(q: Qless, now: int, job: Job, details: JobDetails, result: bytes | None) -> bytes:
     if q.has_subscribers:
         names = q.local(job.jid), q.local(job.queue)
         q.publish_log({"jid": names[0], "event": "completed", "queue": names[1]})
@@ -448,9 +448,9 @@ def _finish(q: Qless, now: int, job: Job, part: JobDetails, result: bytes | None
 def _retire(q: Qless, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
     kept = unlimited_engine(q.engine).done_kept
-    oldest = now - q.keep_for
+    oldest = now - q.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
-        if ensure_details(job).done_at > oldest and len(kept) <= q.keep_most:
+        if ensure_details(job).done_at > oldest and len(kept) <= q.max_completed:
             return
         drop(q, job, now)
 
@@ -461,15 +461,15 @@ def drop(q: Qless, job: Job, now: int) -> None:
 
 
 def _advance(
-    q: Qless, now: int, job: Job, part: JobDetails, queue: str, due: int, depends: list[str]
+    q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, depends: list[str]
 ) -> bytes:
     names = q.local(job.jid), q.local(job.queue)
     q.publish_log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
-    part.add_entry("put", now, q.max_history, {"q": queue})
+    details.add_entry("put", now, q.max_history, {"q": queue})
     queue = q.queue_name(queue)
     q.register_queue(queue, now)
     q.engine.complete(job, now, QLESS, advances=True)
-    part.waiting_since = now
+    details.waiting_since = now
     clear_holder(job)
     due = _due(q, job, due)
     q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
@@ -504,7 +504,7 @@ def _to_fail(q: Qless, now: int, args: Args) -> tuple[Job, str]:
     text(args, 2, 'Fail(): Arg "group" missing')
     text(args, 3, 'Fail(): Arg "message" missing')
     if len(args) > 4:
-        _given_back(q, now, jid, worker, args[4])
+        _checked_data(q, now, jid, worker, args[4])
     job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")  # without a space, as in the original
@@ -519,12 +519,12 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     q.publish_tracked("failed", job.jid)
     if len(args) > 4:
         q.engine.update(job, payload=args[4])
-    part = ensure_details(job)
-    part.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
-    part.last_error = LastError(group, message, now // 1_000_000, worker)
-    if part.front:
+    details = ensure_details(job)
+    details.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
+    details.last_error = LastError(group, message, now // 1_000_000, worker)
+    if details.front:
         leave_front(job)
-    part.lapsed_at = None
+    details.lapsed_at = None
     if job.state == BLOCKED:
         failure = Failure(now, now, group, message, [])
         q.engine.kill(
@@ -542,16 +542,16 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
     its payload does not change. The job is in a failure group only when it is dead.
     """
     worker, group, message = texts(args[1:4])
-    part = ensure_details(job)
-    part.lapsed_at = None
+    details = ensure_details(job)
+    details.lapsed_at = None
     if job.state == BLOCKED:
         time = q.engine.time_of(job, now)
         q.engine.kill(job, now, Failure(time, time, group, message, []))
     else:
         q.engine.fail(job, now, QLESS, group, message, [], unleased=True)
     if job.state == DEAD:
-        part.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
-        part.last_error = LastError(group, message, now // 1_000_000, worker)
+        details.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
+        details.last_error = LastError(group, message, now // 1_000_000, worker)
         q.publish_tracked("failed", job.jid)
         q.publish_failed(job, worker, group, message)
     return encode_name(q.local(job.jid))
@@ -570,24 +570,24 @@ def retry(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Retry(): Job {jid} is not currently running: {q.shown_state(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Retry(): Job {jid} has been given to another worker: {job.holder}")
-    part = ensure_details(job)
-    if part.lapsed_at is not None:
+    details = ensure_details(job)
+    if details.lapsed_at is not None:
         end_grace(job)
-    told = len(args) > 5
+    has_error = len(args) > 5
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
     message = (
-        text(args, 5, "") if told else f'Job exhausted retries in queue "{q.local(job.queue)}"'
+        text(args, 5, "") if has_error else f'Job exhausted retries in queue "{q.local(job.queue)}"'
     )
-    again_at = now + lua.to_microseconds(delay) if delay > 0 else now
+    retry_at = now + lua.to_microseconds(delay) if delay > 0 else now
     # Without a delay, the rules of the job's own protocol decide the time of the retry.
-    later = again_at if job.origin == QLESS or delay > 0 else None
-    q.engine.fail(job, now, QLESS, group, message, [], again_at=later)
-    if told:
-        part.last_error = LastError(group, message, now // 1_000_000, worker)
+    later = retry_at if job.origin == QLESS or delay > 0 else None
+    q.engine.fail(job, now, QLESS, group, message, [], retry_at=later)
+    if has_error:
+        details.last_error = LastError(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
-        part.add_entry("failed", now, q.max_history, {"group": group})
-        if not told:
-            part.last_error = LastError(group, message, now / 1_000_000, "")
+        details.add_entry("failed", now, q.max_history, {"group": group})
+        if not has_error:
+            details.last_error = LastError(group, message, now / 1_000_000, "")
         q.publish_tracked("failed", job.jid)
     return -1 if job.state in {DEAD, GONE} else remaining(job)
 
@@ -596,7 +596,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
-    """jids; must include all jobs that depend on them"""
+    """jids; they must include all jobs that depend on them"""
     q.engine.caller.wait()  # a missing or completed job may have changed just now
     wanted = texts(args)
     chosen = set(wanted)
@@ -656,11 +656,11 @@ def _cancel_id(q: Qless, jid: str, now: int) -> None:
 
 
 def _cancel(q: Qless, job: Job, now: int) -> None:
-    tell_cancelled(q, job)
+    publish_cancelled(q, job)
     drop(q, job, now)
 
 
-def tell_cancelled(q: Qless, job: Job) -> None:
+def publish_cancelled(q: Qless, job: Job) -> None:
     """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
     if q.has_subscribers:

@@ -25,7 +25,7 @@ MAX_LIMIT: Final = 100
 _ID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _NAME: Final = re.compile(rb"[a-zA-Z0-9_.-]{1,255}")
 #: Names that were checked before.
-_good_names: dict[bytes, str] = {}
+_valid_names: dict[bytes, str] = {}
 
 Flags = dict[bytes, bytes]
 
@@ -47,14 +47,14 @@ def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
     return arguments, flags, good
 
 
-# Numbers: decimal digits only, leading zeros are fine
+# Numbers: decimal digits only, leading zeros are allowed
 
 
-def parse_unsigned(word: bytes, most: int, error: str) -> int:
+def parse_unsigned(word: bytes, maximum: int, error: str) -> int:
     if word.isdigit():
         if len(word) > 20:
             word = word.lstrip(b"0") or b"0"
-        if len(word) <= 20 and (number := int(word)) <= most:
+        if len(word) <= 20 and (number := int(word)) <= maximum:
             return number
     raise ClientError(error)
 
@@ -92,14 +92,14 @@ def is_job_id(jid: str) -> bool:
 
 
 def parse_name(word: bytes) -> str:
-    known = _good_names.get(word)
+    known = _valid_names.get(word)
     if known is not None:
         return known
     if _NAME.fullmatch(word) is None:
         raise ClientError("Invalid Name")
     known = intern(word.decode())
-    if len(_good_names) < 10_000:
-        _good_names[word] = known
+    if len(_valid_names) < 10_000:
+        _valid_names[word] = known
     return known
 
 
@@ -129,7 +129,7 @@ def check_ttl(milliseconds: int) -> None:
 
 
 def parse_time(word: bytes) -> int:
-    """`2020-02-02T00:00:00Z`, perhaps with a fraction: microseconds since 1970."""
+    """`2020-02-02T00:00:00Z`, optionally with a fraction: microseconds since 1970."""
     if word.isascii() and word.endswith(b"Z"):
         try:
             return parse_rfc3339(word.decode())
@@ -161,13 +161,13 @@ def parse_limit(word: bytes) -> int:
 # Flags
 
 
-def parse_priority(flags: Flags, most: int) -> int:
-    """From -2^31 to `most`; higher is sooner."""
+def parse_priority(flags: Flags, maximum: int) -> int:
+    """From -2^31 to `maximum`; higher is sooner."""
     word = flags.get(b"priority")
     if word is None:
         return 0
     number = parse_signed(word)
-    if number is None or not -(1 << 31) <= number <= most:
+    if number is None or not -(1 << 31) <= number <= maximum:
         raise ClientError("Invalid Priority")
     return number
 

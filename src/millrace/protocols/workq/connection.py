@@ -28,7 +28,7 @@ TIMEOUT: Final = b"-TIMEOUT\r\n"
 NOT_FOUND: Final = b"-NOT-FOUND\r\n"
 CRLF: Final = b"\r\n"
 #: A refused block up to this size is skipped; a larger one ends the connection.
-MAX_DRAINED: Final = 64 << 20
+MAX_SKIPPED_BLOCK: Final = 64 << 20
 #: The maximum number of names in one `lease`: all are examined before other clients are served.
 MAX_NAMES: Final = 10_000
 #: A `lease` creates the queues that it names while there are fewer than this.
@@ -61,21 +61,22 @@ class WorkqConnection(Connection):
     def __init__(self, hub: WorkqHub) -> None:
         super().__init__(hub.engine, hub.code)
         self.hub = hub
-        self._inbox = ByteBuffer(hub.max_line)
+        self._input = ByteBuffer(hub.max_line)
         #: A command whose block is incomplete, and the block's size with CRLF.
-        self._begun: tuple[WorkqCommand, list[bytes], Flags] | None = None
+        self._pending_command: tuple[WorkqCommand, list[bytes], Flags] | None = None
         self._size = 0
         #: The buffered input ends inside a command.
         self._incomplete = False
-        #: The bytes of a refused block that have not arrived, and its last two bytes so far.
-        self._draining = 0
+        #: The number of bytes of a refused block that have not arrived, and its last two bytes so
+        #: far.
+        self._skipped_bytes_left = 0
         self._tail = b""
         #: The job id in the command that waits for the end of a job, and whether it is a `run`.
-        self._asked = ""
+        self._awaited_id = ""
         self._runs = False
-        self._ended = False
+        self._input_ended = False
         #: The arguments of the last `lease` and their names: a worker repeats its command.
-        self._names: tuple[list[bytes], tuple[str, ...]] = ([], ())
+        self._last_lease: tuple[list[bytes], tuple[str, ...]] = ([], ())
         if hub.full:
             self.reply(b"-SERVER-ERROR too many connections\r\n")
             self.closing = True
@@ -87,45 +88,45 @@ class WorkqConnection(Connection):
     @property
     def unprocessed_bytes(self) -> int:
         """An incomplete command counts as one byte, so that the session reads the rest."""
-        held = len(self._inbox)
+        held = len(self._input)
         if self._incomplete:
             return min(held, 1)
         return held or (self.work is not None)
 
     @property
     def memory_used(self) -> int:
-        return len(self._inbox)
+        return len(self._input)
 
     def drop_input(self) -> None:
-        self._inbox = ByteBuffer(0)
+        self._input = ByteBuffer(0)
 
     def feed(self, data: bytes) -> None:
-        self._inbox.feed(data)
+        self._input.feed(data)
         self._incomplete = False
 
     def has_input(self) -> bool:
-        return bool(self._inbox)
+        return bool(self._input)
 
     def step(self, now: int) -> int:
         if self._step(now):
             return 1
         self._incomplete = True
-        if self._ended:
+        if self._input_ended:
             self._close()
         return 0
 
     def _step(self, now: int) -> bool:
         """Execute the next command; False if the input is incomplete."""
-        if self._begun is not None:
+        if self._pending_command is not None:
             return self._take_block(now)
-        if self._draining:
-            return self._drain()
-        line = self._inbox.line()
+        if self._skipped_bytes_left:
+            return self._skip_block()
+        line = self._input.line()
         if line is None:
-            if not self.is_native and is_web_request(self._inbox.head):
+            if not self.is_native and is_web_request(self._input.head):
                 self.reject_web_client(self.hub)
             else:
-                self.closing = self._inbox.too_long
+                self.closing = self._input.too_long
             return False
         if not self.is_native:
             if is_web_request(line):
@@ -163,21 +164,21 @@ class WorkqConnection(Connection):
             if size is None or not 0 <= size <= self.hub.max_block:
                 self._refuse(command.size_error, command, args)
                 return
-            self._begun, self._size = (command, args, flags), size + 2
+            self._pending_command, self._size = (command, args, flags), size + 2
             self._take_block(now)  # the block usually arrives with its line
 
     def _take_block(self, now: int) -> bool:
-        block = self._inbox.take(self._size)
+        block = self._input.take(self._size)
         if block is None:
             end = self._size - len(CRLF)
-            if len(self._inbox) > end and self._inbox.at(end) != CRLF[0]:
-                assert self._begun is not None
-                self._refuse_block(self._begun[0])
+            if len(self._input) > end and self._input.at(end) != CRLF[0]:
+                assert self._pending_command is not None
+                self._refuse_block(self._pending_command[0])
                 return True
             return False
-        assert self._begun is not None
-        command, args, flags = self._begun
-        self._begun = None
+        assert self._pending_command is not None
+        command, args, flags = self._pending_command
+        self._pending_command = None
         if block.endswith(CRLF):
             self._execute(command, args, flags, block[:-2], now)
         else:
@@ -185,8 +186,8 @@ class WorkqConnection(Connection):
         return True
 
     def _refuse_block(self, command: WorkqCommand) -> None:
-        """The size was wrong, so that the end of the block is unknown."""
-        self._begun = None
+        """Refuse a block with a wrong size, whose end is unknown."""
+        self._pending_command = None
         self.reply_error(client_error(command.size_error))
         self.closing = self.drains_input = True
 
@@ -197,18 +198,18 @@ class WorkqConnection(Connection):
             return
         known = len(args) >= command.arguments
         size = arguments.parse_signed(args[command.arguments - 1]) if known else None
-        if size is None or not 0 <= size <= MAX_DRAINED:
+        if size is None or not 0 <= size <= MAX_SKIPPED_BLOCK:
             self.closing = self.drains_input = True
         else:
-            self._draining, self._tail = size + 2, b""
+            self._skipped_bytes_left, self._tail = size + 2, b""
 
-    def _drain(self) -> bool:
-        piece = self._inbox.take(min(self._draining, len(self._inbox)))
+    def _skip_block(self) -> bool:
+        piece = self._input.take(min(self._skipped_bytes_left, len(self._input)))
         if not piece:
             return False
-        self._draining -= len(piece)
+        self._skipped_bytes_left -= len(piece)
         self._tail = (self._tail + piece[-2:])[-2:]
-        if not self._draining and self._tail != CRLF:
+        if not self._skipped_bytes_left and self._tail != CRLF:
             self.closing = True
         return True
 
@@ -240,9 +241,9 @@ class WorkqConnection(Connection):
 
     def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session
-        finds out if the client is gone.
+        detects whether the client has disconnected.
         """
-        self._ended = True
+        self._input_ended = True
         return True
 
     def stop_waiting(self, now: int) -> None:
@@ -270,8 +271,8 @@ class WorkqConnection(Connection):
 
     def _close(self) -> None:
         """Close after the last reply; an incomplete block gets an error."""
-        if self._begun is not None:
-            self.reply_error(client_error(self._begun[0].size_error))
+        if self._pending_command is not None:
+            self.reply_error(client_error(self._pending_command[0].size_error))
         self.closing = True
 
     # Client commands
@@ -315,7 +316,7 @@ class WorkqConnection(Connection):
             self.reply(TIMEOUT)
 
     def _wait_for_end(self, job: Job, jid: str, until: int) -> None:
-        self._asked = jid
+        self._awaited_id = jid
         self.waiter = Waiter((), "", WORKQ, self)
         self.waiter.owns_job = self._runs
         self.engine.wait(self.waiter, until, job)
@@ -328,7 +329,7 @@ class WorkqConnection(Connection):
             self.reply(TIMEOUT)
         else:
             succeeded, content = outcome.succeeded, outcome.result
-            self.reply(jobs.result(self._asked, succeeded=succeeded, content=content))
+            self.reply(jobs.result(self._awaited_id, succeeded=succeeded, content=content))
         self._runs = False
 
     def timed_out(self, now: int) -> None:
@@ -338,7 +339,7 @@ class WorkqConnection(Connection):
         if job is not None and job.state == LEASED:  # a worker has the job
             until = job.deadline if job.deadline != FOREVER else job.leased_at + job.lease_duration
             if until > now:
-                self._wait_for_end(job, self._asked, until)
+                self._wait_for_end(job, self._awaited_id, until)
                 return
         self._runs = False
         if job is not None:
@@ -351,9 +352,9 @@ class WorkqConnection(Connection):
         if not 2 <= len(args) <= MAX_NAMES + 1 or flags:
             raise ClientError(arguments.INVALID_ARGS)
         timeout = arguments.parse_wait_timeout(args.pop())
-        if args != self._names[0]:
-            self._names = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
-        names = self._names[1]
+        if args != self._last_lease[0]:
+            self._last_lease = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
+        names = self._last_lease[1]
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)

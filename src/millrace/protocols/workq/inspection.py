@@ -26,7 +26,7 @@ class UnknownObject(Exception):
 
 
 def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Iterator[bytes]:
-    """The reply in pieces, because a hundred jobs can have a hundred megabytes."""
+    """The reply in pieces, because a hundred jobs can take a hundred megabytes."""
     if not args:
         raise ClientError(arguments.INVALID_ARGS)
     known = _OBJECTS.get(args[0])

@@ -1,7 +1,7 @@
 """Jobs: from the arguments of add, schedule and run to engine records, and back to lines.
 
 The checks follow the original's order: syntax of all arguments first, then their ranges. The
-`wire_fields` of a job are the values that are only shown again: the TTL, and the time of a
+`wire_fields` of a job are the values that only replies contain: the TTL, and the time of a
 scheduled job.
 """
 
@@ -113,7 +113,7 @@ def id_of(job: Job) -> str:
 
 
 def find(engine: Engine, jid: str) -> Job | None:
-    """The job with this id; of several the leased one, else the oldest."""
+    """The job with this id; if several jobs have it, the leased one, otherwise the oldest."""
     job = engine.by_jid.get(jid)
     if job is None:
         return _find_alias(engine, jid)

@@ -1,9 +1,9 @@
-"""Copies a data folder, also while a server uses it.
+"""Copies a data folder, even while a server uses it.
 
 SQLite copies the pages of one snapshot from a read-only connection. The server continues to commit,
 but cannot restart its log until the copy is complete. The copy is written under another name,
-synced and checked like any data folder, and then renamed. So a folder with the final name is a
-backup, and a killed process leaves a folder with another name.
+synced and checked like any data folder, and then renamed. A folder with the final name is thus a
+complete backup, and a killed process leaves a folder with another name.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from millrace.durable_files import sync
 from millrace.store.errors import DataFolderInUse, StoreError, StoreFailing
 from millrace.store.store import CheckReport, Progress
 
-from .check import examine_folder, held, reader, removing_log_index
+from .check import examine_folder, no_server_starting, reader, removing_log_index
 from .commit_marker import CommitMarker, read_commit_marker
 from .error_translation import readable, translated
 from .folder import DATABASE, LOCK, lock, make_private
@@ -42,46 +42,50 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Che
                 f"{target} already exists: give the name of a new folder, or of an empty one"
             )
         target = target.resolve()  # the rename needs a folder, not `.` or a symbolic link
-    with _aside(target) as aside:
+    with _temporary_folder(target) as temporary:
         found = CheckReport(str(source))
-        with translated(source), held(source, found), removing_log_index(source, found):
-            turn = _copy(source, aside, progress, served=bool(found.server))
-        make_private(aside)
-        sync(aside / DATABASE)
-        findings = CheckReport(str(aside))
-        examine_folder(aside, findings)
-        if findings.problems or findings.turn != turn or read_commit_marker(aside) != turn:
-            told = "; ".join(findings.problems) or "it is not complete"
+        with (
+            translated(source),
+            no_server_starting(source, found),
+            removing_log_index(source, found),
+        ):
+            turn = _copy(source, temporary, progress, served=bool(found.server))
+        make_private(temporary)
+        sync(temporary / DATABASE)
+        findings = CheckReport(str(temporary))
+        examine_folder(temporary, findings)
+        if findings.problems or findings.turn != turn or read_commit_marker(temporary) != turn:
+            reasons = "; ".join(findings.problems) or "it is not complete"
             raise StoreError(
-                f"the copy of {source} was damaged and has been removed ({told}). To check the "
+                f"the copy of {source} was damaged and has been removed ({reasons}). To check the "
                 "folder itself, run `millrace check`"
             )
         findings.folder = str(target)
-        (aside / LOCK).unlink()
-        sync(aside)
-        aside.rename(target)
+        (temporary / LOCK).unlink()
+        sync(temporary)
+        temporary.rename(target)
     sync(target.parent)
     return findings
 
 
 @contextlib.contextmanager
-def _aside(target: Path) -> Iterator[Path]:
+def _temporary_folder(target: Path) -> Iterator[Path]:
     """Create a folder next to the target, which the caller renames. Delete it after an error."""
-    aside = target.with_name(f".{target.name}.partial")
+    temporary = target.with_name(f".{target.name}.partial")
     try:
-        taken = lock(aside)
+        taken = lock(temporary)
     except DataFolderInUse:
         raise StoreError(f"another backup to {target} is running") from None
     except StoreError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
-        raise StoreError(f"cannot make {aside}: {reason}") from error
+        raise StoreError(f"cannot create {temporary}: {reason}") from error
     try:
-        for left in aside.iterdir():  # files of a backup process that was killed
+        for left in temporary.iterdir():  # files of a backup process that was killed
             if left.name != LOCK:
                 left.unlink()
-        yield aside
+        yield temporary
     except BaseException as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError):
             raise StoreError(f"cannot write {target}: {error.strerror}") from error
         raise
@@ -89,7 +93,7 @@ def _aside(target: Path) -> Iterator[Path]:
         os.close(taken)
 
 
-def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool) -> int:
+def _copy(source: Path, temporary: Path, progress: Progress | None, *, served: bool) -> int:
     """Copy the database and return the last turn of the copy."""
     path = source / DATABASE
     with translated(path), readable(path), reader(source, served=served) as db:
@@ -102,30 +106,31 @@ def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool)
         content.read_numbers()
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
-        _check_space(aside, pages * page_size)
+        _check_space(temporary, pages * page_size)
 
         # Write the mark first: it prevents a server from starting on the incomplete database.
-        mark = CommitMarker(aside, sync=True)
+        mark = CommitMarker(temporary, sync=True)
         mark.write(content.turn)
         mark.close()
 
-        def told(_: int, remaining: int, total: int) -> None:
+        def report_progress(_: int, remaining: int, total: int) -> None:
             if progress is not None:
                 progress(total - remaining, total)
 
-        copy = sqlite3.connect(aside / DATABASE, isolation_level=None)
+        copy = sqlite3.connect(temporary / DATABASE, isolation_level=None)
         try:
             copy.execute("PRAGMA journal_mode = OFF")
             copy.execute("PRAGMA synchronous = OFF")
-            db.backup(copy, pages=PAGES, progress=told)
+            db.backup(copy, pages=PAGES, progress=report_progress)
         finally:
             copy.close()
         return content.turn
 
 
-def _check_space(aside: Path, size: int) -> None:
-    free = shutil.disk_usage(aside).free
+def _check_space(temporary: Path, size: int) -> None:
+    free = shutil.disk_usage(temporary).free
     if free < size + MARGIN:
         raise StoreFailing(
-            f"the copy takes {size >> 20} MiB, but only {free >> 20} MiB are free in {aside.parent}"
+            f"the copy takes {size >> 20} MiB, but only {free >> 20} MiB are free "
+            f"in {temporary.parent}"
         )

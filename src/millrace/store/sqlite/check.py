@@ -34,7 +34,7 @@ from .wal import log_of
 
 #: The maximum number of reported problems.
 MAX_REPORTED: Final = 20
-#: The SQLite errors if the index of the log cannot be created.
+#: The errors of SQLite when it cannot create the index of the log.
 _NO_INDEX: Final = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_IOERR,
@@ -51,14 +51,14 @@ def check_folder(folder: Path, progress: Progress | None = None) -> CheckReport:
     with translated(folder):
         if not folder.is_dir():
             raise StoreError(f"there is no data folder {folder}")
-        with held(folder, findings), removing_log_index(folder, findings):
+        with no_server_starting(folder, findings), removing_log_index(folder, findings):
             examine_folder(folder, findings, progress)
     return findings
 
 
 def outbox_range(folder: Path) -> OutboxRange:
     findings = CheckReport(str(folder))
-    with held(folder, findings), removing_log_index(folder, findings):
+    with no_server_starting(folder, findings), removing_log_index(folder, findings):
         return SqliteOutboxReader(folder).range()
 
 
@@ -67,7 +67,7 @@ def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapsh
     with (
         translated(path),
         readable(path),
-        held(folder, findings),
+        no_server_starting(folder, findings),
         removing_log_index(folder, findings),
         reader(folder, served=bool(findings.server)) as db,
     ):
@@ -181,7 +181,7 @@ def _check_chunk(
 
 def _blockers(chunk: list[Job], jobs: ChunkedJobs) -> Iterator[Job]:
     """The jobs of other chunks for which jobs of this chunk wait. They are checked with their own
-    chunk, so only their ids, queues and whether they are done are of interest here.
+    chunk, so this check needs only their ids, their queues, and whether they are done.
     """
     seqs = {seq for job in chunk for seq in blockers_of(job)} - {job.seq for job in chunk}
     for seq in seqs:
@@ -204,8 +204,8 @@ def _check_structure(db: sqlite3.Connection, path: Path, findings: CheckReport) 
 
 
 @contextlib.contextmanager
-def held(folder: Path, findings: CheckReport) -> Iterator[None]:
-    """Prevent a server from starting. If one is running, record its process id."""
+def no_server_starting(folder: Path, findings: CheckReport) -> Iterator[None]:
+    """Prevent a server from starting on the folder. If one is running, record its process id."""
     try:
         fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

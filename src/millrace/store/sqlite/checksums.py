@@ -38,7 +38,7 @@ class TurnSummary(msgspec.Struct, array_like=True, gc=False):
     first_event: int = 1
     #: The first event that the rows of `stats` do not contain.
     stats_event: int = 1
-    #: The totals of the checksums of these tables; `others` covers queues, notes and stats.
+    #: The totals of the checksums of these tables; `others` covers queues, settings and statistics.
     jobs: int = 0
     states: int = 0
     others: int = 0
@@ -48,7 +48,7 @@ class TurnSummary(msgspec.Struct, array_like=True, gc=False):
     payloads: int = 0
 
     def assign(self, other: "TurnSummary") -> None:
-        """Take over all values of another summary."""
+        """Copy all values of another summary."""
         for name in self.__struct_fields__:
             setattr(self, name, getattr(other, name))
 

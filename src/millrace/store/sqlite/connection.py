@@ -107,13 +107,13 @@ def has_database(path: Path, mark: Path, marked: int) -> bool:
     if path.exists() and path.stat().st_size:
         return True
     log = wal.log_of(path)
-    told = [mark] if marked else []
+    evidence = [mark] if marked else []
     if log.exists() and wal.examine(log.read_bytes()).frames:
-        told.append(log)
-    if told:
+        evidence.append(log)
+    if evidence:
         raise StoreDamaged(
-            f"{path} is {'empty' if path.exists() else 'missing'}, but {told[0]} exists. Put the "
-            "database back, or restore the newest backup. To start with an "
+            f"{path} is {'empty' if path.exists() else 'missing'}, but {evidence[0]} exists. Put "
+            "the database back, or restore the newest backup. To start with an "
             "empty store, empty the folder."
         )
     return False
@@ -125,8 +125,8 @@ def check_header(path: Path) -> None:
     """
     with path.open("rb") as file:
         header = file.read(100)
-    ours = header[:16] == _MAGIC and len(header) == 100
-    if not ours or header[18:24] not in _MODES or header[56:60] not in {_UTF8, _ZERO}:
+    is_valid = header[:16] == _MAGIC and len(header) == 100
+    if not is_valid or header[18:24] not in _MODES or header[56:60] not in {_UTF8, _ZERO}:
         raise damaged(path, "damaged, or not Millrace's: its header is invalid")
     if header[52:56] != _ZERO:
         raise damaged(path, "damaged: its header refers to pages that do not exist")
@@ -138,11 +138,14 @@ def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
         return
     log = wal.log_of(path)
     if not log.exists():
-        blamed = f"Its log {log} is missing, or it is an older copy. "
+        cause = f"Its log {log} is missing, or it is an older copy. "
     else:
-        blamed = wal.blame(path) or f"Its log {log} is cut short, or either file is an older copy. "
+        cause = (
+            wal.describe_damage(path)
+            or f"Its log {log} is cut short, or either file is an older copy. "
+        )
     raise StoreDamaged(
-        f"{path} ends with turn {turn}, but turn {marked} was committed. {blamed}"
+        f"{path} ends with turn {turn}, but turn {marked} was committed. {cause}"
         f"Changes acknowledged after turn {turn} are missing. {ADVICE} To continue without them, "
         f"remove {folder / NAME}."
     )

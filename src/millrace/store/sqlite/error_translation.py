@@ -18,10 +18,10 @@ from millrace.store.errors import (
 
 from . import wal
 
-_PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
+_TRANSIENT_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 _SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 #: Errors that a damaged record causes: its values have unexpected types or are out of bounds.
-_SENSELESS: Final = (
+_UNREADABLE_RECORD: Final = (
     msgspec.DecodeError,
     LookupError,
     ValueError,
@@ -35,7 +35,7 @@ ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
 
 def damaged(path: Path, what: str) -> StoreDamaged:
     """An error that names the database, a damaged log, and the remedy."""
-    return StoreDamaged(f"{path}: {what}. {wal.blame(path)}{ADVICE}")
+    return StoreDamaged(f"{path}: {what}. {wal.describe_damage(path)}{ADVICE}")
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def translated(path: Path) -> Iterator[None]:
             raise StoreFailing("disk full") from error
         if code == sqlite3.SQLITE_TOOBIG:
             raise StoreFailing("a record is too large for the store") from error
-        if code & 0xFF in _PASSING_CODES:
+        if code & 0xFF in _TRANSIENT_CODES:
             raise StoreFailing(f"the store is busy ({name})") from error
         if code & 0xFF == sqlite3.SQLITE_IOERR:
             raise StoreFailing(f"I/O error on the disk ({name})") from error
@@ -70,5 +70,5 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except ChecksumError as error:
         raise damaged(path, f"damaged: {error}") from error
-    except _SENSELESS as error:
+    except _UNREADABLE_RECORD as error:
         raise damaged(path, f"a record cannot be read ({error!r})") from error

@@ -49,7 +49,7 @@ def owner(fd: int) -> str:
 def _in_use(folder: Path, process: str) -> DataFolderInUse:
     return DataFolderInUse(
         f"the data folder {folder} is in use by {process}. "
-        "Stop that one, or give this one another folder with --data."
+        "Stop that server, or start this one on another folder with --data."
     )
 
 

@@ -29,7 +29,8 @@ FOLD_BYTES: Final = 65_536
 #: The start folds this number of jobs at a time.
 FOLD_BATCH_SIZE: Final = 1000
 
-# The difference between memory and the tables for a job of a generation.
+# The difference between memory and the tables for a job of a generation: it has no row, its state
+# differs, it was removed, or all of its rows may differ.
 _NEW: Final = 0
 _CHANGED: Final = 1
 _GONE: Final = 2
@@ -166,29 +167,29 @@ class Generations:
         """Write the result of replayed turns to the tables, in batches that need little memory."""
         seqs = iter(touched)
         while batch := list(islice(seqs, FOLD_BATCH_SIZE)):
-            alive = [seq for seq in batch if seq in jobs]
-            encoded = ((seq, records.encode(jobs[seq])) for seq in alive)
+            existing = [seq for seq in batch if seq in jobs]
+            encoded = ((seq, records.encode(jobs[seq])) for seq in existing)
             new = [(seq, checksums.job_sum(seq, record), record) for seq, record in encoded]
-            self._write(new, [], alive, [seq for seq in batch if seq not in jobs])
+            self._write(new, [], existing, [seq for seq in batch if seq not in jobs])
 
     def _write(self, new: Rows, changed: Rows, unsure: list[int], gone: list[int]) -> None:
         """Write rows of jobs and of states. The jobs of `unsure`, which are also in `new`, and of
         `gone` may already have rows.
         """
         summary = self._summary
-        over = [*unsure, *gone]
-        if over:
-            summary.jobs -= self._sum_of("jobs", over)
-        if over or changed:
-            summary.states -= self._sum_of("states", [*over, *(row[0] for row in changed)])
+        replaced = [*unsure, *gone]
+        if replaced:
+            summary.jobs -= self._sum_of("jobs", replaced)
+        if replaced or changed:
+            summary.states -= self._sum_of("states", [*replaced, *(row[0] for row in changed)])
         if new:
             summary.jobs += sum(row[1] for row in new)
             self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", new)
         if changed:
             summary.states += sum(row[1] for row in changed)
             self._db.executemany("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", changed)
-        if over:
-            keys = [(seq,) for seq in over]
+        if replaced:
+            keys = [(seq,) for seq in replaced]
             self._db.executemany("DELETE FROM states WHERE seq = ?", keys)
             self._db.executemany("DELETE FROM jobs WHERE seq = ?", keys[len(unsure) :])
 

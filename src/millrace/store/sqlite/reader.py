@@ -89,7 +89,7 @@ class DatabaseContent:
             self.places[name] = place
             self.row_sums["queues"][name] = summed
         for key, summed, value in self._db.execute("SELECT key, sum, value FROM notes"):
-            _check(f"note {key}", summed, checksums.note_sum(key, value))
+            _check(f"setting {key}", summed, checksums.note_sum(key, value))
             recovered.settings[key] = value
             self.row_sums["notes"][key] = summed
 
@@ -155,7 +155,7 @@ class DatabaseContent:
             statistics.fold(records.decode_any(events))
         if sum(sum(rows.values()) for rows in self.row_sums.values()) != self.summary.others:
             raise ChecksumError(
-                "queues, notes or statistics are missing, or older than the last turn"
+                "queues, settings or statistics are missing, or older than the last turn"
             )
 
     def _count_jobs(self) -> int:
@@ -216,10 +216,10 @@ class Inspection:
     only later. The inspection has its own connection, and its own thread if the database is large.
     """
 
-    def __init__(self, db: sqlite3.Connection, path: Path, *, most: int = 1) -> None:
+    def __init__(self, db: sqlite3.Connection, path: Path, *, max_problems: int = 1) -> None:
         self._db = db
         self._path = path
-        self._most = most
+        self._max_problems = max_problems
         self._error: BaseException | None = None
         self.problems: list[str] = []
         self._thread: Thread | None = None
@@ -247,7 +247,7 @@ class Inspection:
 
     def _run(self) -> None:
         try:
-            self.problems = structure(self._db, self._most)
+            self.problems = structure(self._db, self._max_problems)
             if not self.problems:
                 check_payloads(self._db)
                 self._check_outbox()
@@ -262,7 +262,7 @@ class Inspection:
         check_outbox(self._db, tally)
 
 
-def structure(db: sqlite3.Connection, most: int = 1) -> list[str]:
-    """Return up to `most` problems that SQLite finds in the structure of a database."""
-    found: Iterable[tuple[str]] = db.execute(f"PRAGMA integrity_check({most})")
+def structure(db: sqlite3.Connection, max_problems: int = 1) -> list[str]:
+    """Return up to `max_problems` problems that SQLite finds in the structure of a database."""
+    found: Iterable[tuple[str]] = db.execute(f"PRAGMA integrity_check({max_problems})")
     return [text.replace("*** in database main ***\n", "") for (text,) in found if text != "ok"]

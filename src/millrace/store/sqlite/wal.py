@@ -1,8 +1,8 @@
 """A reader of SQLite's write-ahead log that locates damage.
 
 SQLite reads the log up to the first incomplete frame, as it must after a crash, and so treats
-damage as the end. The log alone cannot prove damage, but it can show it: frames of the same round
-follow, each with a checksum that continues that of its predecessor. Format:
+damage as the end. Complete frames after an incomplete one, with the same salts and with
+checksums that continue each other, show that the incomplete frame is damaged. Format:
 sqlite.org/fileformat2.html#walformat.
 """
 
@@ -32,7 +32,7 @@ def log_of(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
 
 
-def blame(database: Path) -> str:
+def describe_damage(database: Path) -> str:
     """Return a sentence about a damaged or unreadable log; empty if no damage is found."""
     path = log_of(database)
     try:
@@ -102,7 +102,9 @@ class LogTail:
             os.close(file)
 
     def close(self) -> None:
-        """Close the index, after SQLite has closed it: before, this would release its locks."""
+        """Close the index, after SQLite has closed it. Earlier, this would release the locks of
+        SQLite.
+        """
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
