@@ -160,3 +160,21 @@ def test_a_server_that_stops_answers_the_command(server: HeldServer, protocol: s
     server._loop.run_until_complete(stop())
     assert len(server.engine.jobs) == REQUESTS[protocol][1]
     assert reply(server, protocol)
+
+
+def test_a_defect_after_a_commit_does_not_stop_later_commits(
+    server: HeldServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.hold()
+    assert not server.send("masenko", PUSH, "first")
+    assert not server.send("masenko", PUSH, "second")  # its turn is due when the commit ends
+
+    def defect() -> None:
+        monkeypatch.undo()
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(server.server.turns, "_turn_finished", defect)
+    server._loop.set_exception_handler(lambda *_: None)
+    server.release()
+    assert server.written("masenko", "second").startswith(b"OK")
+    assert server.send("masenko", PUSH, "third").startswith(b"OK")
