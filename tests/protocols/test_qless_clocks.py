@@ -344,3 +344,16 @@ def test_a_connection_without_a_clock_keeps_the_clock_of_the_job(talk: Qless, di
     job = talk.world.engine.find("a")
     assert job is not None
     assert job.state == SCHEDULED
+
+
+def test_repeated_peeks_do_not_repeat_the_entries_of_due_jobs() -> None:
+    """More jobs are due by the clock of the client than the server remembers as found."""
+    clocks = Clocks()
+    deadlines = clocks.engine.deadlines
+    deadlines.max_found = 100
+    for number in range(300):
+        clocks.put(f"job-{number}", delay=1 + number % 50)
+    for count in (*[20] * 30, *[1] * 80):
+        assert len(json.loads(clocks.call(HOUR, "peek", "q", count))) == count
+    (heap,) = deadlines.due.values()
+    assert len(heap) < 3 * 300

@@ -70,8 +70,12 @@ class Deadlines(Component):
     def _add(self, heaps: dict[str, Heap], job: Job, when: int) -> None:
         heap = heaps.setdefault(job.queue, [])
         heappush(heap, (when, job.seq))
-        if len(heap) > MAX_STALE + 2 * self._queues[job.queue].counts[job.state]:
-            heap[:] = [each for each in set(heap) if self._current(job.queue, each) is not None]
+        self._drop_stale(heap, job.queue, job.state)
+
+    def _drop_stale(self, heap: Heap, queue: str, state: int) -> None:
+        """Rebuild a heap of jobs in this state if it has too many stale or repeated entries."""
+        if len(heap) > MAX_STALE + 2 * self._queues[queue].counts[state]:
+            heap[:] = [each for each in set(heap) if self._current(queue, each) is not None]
             heapify(heap)
 
     def remove(self, job: Job) -> None:
@@ -162,6 +166,8 @@ class Deadlines(Component):
         for job in found:
             heappush(self.due[queue], (job.due_at, job.seq))
             self._found_due[job.seq] = job.due_at
+        if found:
+            self._drop_stale(self.due[queue], queue, SCHEDULED)  # the entry can be in it already
         while len(self._found_due) > self.max_found:
             del self._found_due[next(iter(self._found_due))]
         return found
