@@ -20,8 +20,9 @@ def new_seed() -> int:
 def test_twenty_rounds(tmp_path: Path) -> None:
     run = crash_test(20, new_seed(), tmp_path)
     assert run.tally.kills >= 20
-    assert run.ledger.acknowledged_pushes > 100
-    assert run.ledger.acknowledged_acks > 100
+    # Many more on an idle machine.
+    assert run.ledger.acknowledged_pushes > 20
+    assert run.ledger.acknowledged_acks > 20
 
 
 def test_without_syncs_a_killed_process_loses_no_data(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_without_syncs_a_killed_process_loses_no_data(tmp_path: Path) -> None:
 
 def test_the_rounds_detect_a_server_without_durability(tmp_path: Path) -> None:
     with pytest.raises(ViolationError, match="lost"):
-        crash_test(4, 1, tmp_path, durability="memory")
+        crash_test(20, 1, tmp_path, durability="memory")
     assert (tmp_path / "ledger.jsonl").exists()
     assert (tmp_path / "stderr.log").exists()
 

@@ -3,7 +3,7 @@ cause none.
 """
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -405,6 +405,30 @@ def test_a_report_lists_at_most_a_thousand_problems() -> None:
     scene.engine.by_jid.clear()
     report = consistency.check_engine(scene.engine)
     assert (report.total, len(report.problems), report.checked) == (1500, 1000, 1500)
+
+
+@pytest.mark.parametrize("slices", range(0, 45, 4))
+def test_a_flush_during_a_check_is_no_problem(slices: int) -> None:
+    scene = Scene()
+    for number in range(300):
+        scene.push(f"ready-{number}", rank=number % 7)
+        scene.push(f"later-{number}", "others", due_at=scene.now + SECOND)
+    scene.engine.pause("default", paused=True, now=scene.now)
+    scene.wait("default", "others", seconds=1000)  # a queue with waiters survives a flush
+    scene.pushed_and_leased("retried", "retries")
+    scene.fail(scene.engine.by_jid["retried"])
+    reports = []
+
+    def check() -> Iterator[None]:
+        reports.append((yield from consistency.check_in_slices(scene.engine)))
+
+    work = check()
+    for _ in range(slices):
+        next(work)
+    scene.engine.flush(scene.now)
+    for _ in work:
+        pass
+    assert [report.problems for report in reports] == [[]]
 
 
 # Nothing disagrees by itself

@@ -12,7 +12,7 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
-from millrace.engine.job import SECOND
+from millrace.engine.job import SECOND, Job
 from millrace.engine.states import DONE, LEASED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.qless.calls import QlessApi
@@ -344,3 +344,37 @@ def test_a_connection_without_a_clock_keeps_the_clock_of_the_job(talk: Qless, di
     job = talk.world.engine.find("a")
     assert job is not None
     assert job.state == SCHEDULED
+
+
+def test_repeated_peeks_do_not_repeat_the_entries_of_due_jobs() -> None:
+    """More jobs are due by the clock of the client than the server remembers as found."""
+    clocks = Clocks()
+    deadlines = clocks.engine.deadlines
+    deadlines.max_found = 100
+    for number in range(300):
+        clocks.put(f"job-{number}", delay=1 + number % 50)
+    for count in (*[20] * 30, *[1] * 80):
+        assert len(json.loads(clocks.call(HOUR, "peek", "q", count))) == count
+    (heap,) = deadlines.due.values()
+    assert len(heap) < 3 * 300
+
+
+class CountedJobs(dict[int, Job]):
+    gets = 0
+
+    def get(self, *arguments: Any) -> Any:
+        self.gets += 1
+        return super().get(*arguments)
+
+
+def test_a_pop_does_not_examine_the_jobs_found_due_in_other_queues() -> None:
+    clocks = Clocks()
+    for number in range(1000):
+        clocks.put(f"job-{number}", delay=5)
+    clocks.call(HOUR, "peek", "q", 1000)
+    for number in range(3):
+        clocks.call(0, "put", "w", "other", f"other-{number}", "klass", "{}", 5)
+    jobs = CountedJobs(clocks.engine.jobs)
+    clocks.engine.deadlines.use_jobs(jobs)
+    assert "other-" in clocks.call(HOUR, "pop", "other", "w", 1).decode()
+    assert jobs.gets < 100

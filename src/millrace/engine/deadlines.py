@@ -32,6 +32,7 @@ Heap = list[tuple[int, int]]
 class Deadlines(Component):
     __slots__ = (
         "_found_due",
+        "_found_in",
         "_jobs",
         "_max_offset",
         "_own_clock",
@@ -48,9 +49,11 @@ class Deadlines(Component):
         #: Heaps by queue: the time and the seq of each job.
         self.leases: dict[str, Heap] = {}
         self.due: dict[str, Heap] = {}
-        #: Due times of jobs that a client has found due. They stay scheduled, because a client that
-        #: only reads changes no job, but replies show them as waiting.
-        self._found_due: dict[int, int] = {}
+        #: Queues and due times of jobs that a client has found due. They stay scheduled, because a
+        #: client that only reads changes no job, but replies show them as waiting.
+        self._found_due: dict[int, tuple[str, int]] = {}
+        #: The seqs of these jobs by queue.
+        self._found_in: dict[str, dict[int, None]] = {}
         self.max_found = MAX_FOUND_DUE
         #: The largest offset of a holder's clock from the server's.
         self._max_offset = 0
@@ -64,19 +67,24 @@ class Deadlines(Component):
                 self._max_offset = max(self._max_offset, read_details(job).lease_offset)
                 self._add(self.leases, job, job.deadline)
         elif job.state == SCHEDULED and job.origin in self._own_clock:
-            self._found_due.pop(job.seq, None)
+            self._forget_found(job.seq)
             self._add(self.due, job, job.due_at)
 
     def _add(self, heaps: dict[str, Heap], job: Job, when: int) -> None:
         heap = heaps.setdefault(job.queue, [])
         heappush(heap, (when, job.seq))
-        if len(heap) > MAX_STALE + 2 * self._queues[job.queue].counts[job.state]:
-            heap[:] = [each for each in set(heap) if self._current(job.queue, each) is not None]
+        self._drop_stale(heap, job.queue, job.state)
+
+    def _drop_stale(self, heap: Heap, queue: str, state: int) -> None:
+        """Rebuild a heap of jobs in this state if it has too many stale or repeated entries."""
+        if len(heap) > MAX_STALE + 2 * self._queues[queue].counts[state]:
+            heap[:] = [each for each in set(heap) if self._current(queue, each) is not None]
             heapify(heap)
 
     def remove(self, job: Job) -> None:
         """Forget a job. Its entries become stale."""
-        self._found_due.pop(job.seq, None)
+        if self._found_due:
+            self._forget_found(job.seq)
 
     def use_jobs(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
@@ -85,6 +93,7 @@ class Deadlines(Component):
         self.leases.clear()
         self.due.clear()
         self._found_due.clear()
+        self._found_in.clear()
         self._max_offset = 0
 
     def _current(self, queue: str, entry: tuple[int, int]) -> Job | None:
@@ -161,10 +170,23 @@ class Deadlines(Component):
         found = self.take_due(queue, now, limit)
         for job in found:
             heappush(self.due[queue], (job.due_at, job.seq))
-            self._found_due[job.seq] = job.due_at
+            if self._found_due.get(job.seq, (queue, 0))[0] != queue:
+                self._forget_found(job.seq)
+            self._found_due[job.seq] = (queue, job.due_at)
+            self._found_in.setdefault(queue, {})[job.seq] = None
+        if found:
+            self._drop_stale(self.due[queue], queue, SCHEDULED)  # the entry can be in it already
         while len(self._found_due) > self.max_found:
-            del self._found_due[next(iter(self._found_due))]
+            self._forget_found(next(iter(self._found_due)))
         return found
+
+    def _forget_found(self, seq: int) -> None:
+        entry = self._found_due.pop(seq, None)
+        if entry is not None:
+            seqs = self._found_in[entry[0]]
+            del seqs[seq]
+            if not seqs:
+                del self._found_in[entry[0]]
 
     def take_due(self, queue: str, now: int, limit: Number) -> list[Job]:
         """Remove scheduled jobs that are due from their heap: up to `limit` jobs, and those that a
@@ -174,7 +196,7 @@ class Deadlines(Component):
         taken: dict[int, Job] = {}
         while heap and heap[0][0] <= now:
             due, seq = heap[0]
-            found = self._found_due.get(seq) == due
+            found = self._found_due.get(seq) == (queue, due)
             if not found and limit <= 0:
                 self._take_found(queue, now, taken)
                 break
@@ -189,14 +211,16 @@ class Deadlines(Component):
         """Add the jobs that a client has found due before. Their entries become stale, or remain
         if the jobs stay scheduled.
         """
-        for seq, due in self._found_due.items():
+        for seq in self._found_in.get(queue, ()):
+            due = self._found_due[seq][1]
             job = self._current(queue, (due, seq)) if due <= now else None
             if job is not None and job.state == SCHEDULED:
                 taken[seq] = job
 
     def is_found_due(self, job: Job) -> bool:
         """Whether a client has found this scheduled job due by its clock."""
-        return job.state == SCHEDULED and self._found_due.get(job.seq) == job.due_at
+        entry = self._found_due.get(job.seq)
+        return job.state == SCHEDULED and entry is not None and entry[1] == job.due_at
 
     # Checks
 

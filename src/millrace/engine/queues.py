@@ -119,6 +119,7 @@ class QueueSet(Component):
             queue.paused = queue.registered = False
             queue.ready = ReadyQueue()
             queue.counts = [0] * 6
+            queue.version += 1
             self.by_name[queue.name] = queue
         return removed
 
@@ -132,6 +133,7 @@ class QueueSet(Component):
         for queue in queues:
             queue.ready = ReadyQueue()
             queue.counts = [0] * 6
+            queue.version += 1
             self.by_name[queue.name] = queue
 
     def problems(self) -> Problems:

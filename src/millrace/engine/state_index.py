@@ -90,6 +90,7 @@ class StateIndex(Component):
         self.staged.clear()
         self.retrying = 0
         self.retries.clear()
+        self._version += 1
 
     def problems(self) -> Problems:
         version, retrying = self._version, dict.fromkeys(self.retries, 0)

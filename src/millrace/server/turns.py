@@ -172,13 +172,15 @@ class Turns:
             self._durations.add(round((perf_counter() - self._begun) * 1_000_000))
             assert self._store is not None
             release_payloads(self._store, self.engine)
-            self._done(self.number - 1, held)
-            if (
-                self.due
-                or self._store.outbox.has_shipped_events
-                or not self.engine.change_set.has_only_leases
-            ):
-                self._end()
+            try:
+                self._done(self.number - 1, held)
+            finally:  # also after a defect: `schedule` ends no turn that is already due
+                if (
+                    self.due
+                    or self._store.outbox.has_shipped_events
+                    or not self.engine.change_set.has_only_leases
+                ):
+                    self._end()
         elif isinstance(error, StoreFailing):
             self._undo(change_set, held, str(error))
         elif isinstance(error, StoreError):
