@@ -316,8 +316,10 @@ class Pauser(Client):
             await self.resume_all()
             await self.pause(5.0)
             queue = self.queue()
-            jobs = self.world.promises.jobs
-            if any(job.accepted and job.work.queue == queue for job in jobs):
+            # Pausing an unknown queue has no effect. The job of a Workq `run` may be undone before
+            # the command ends, and its queue with it.
+            jobs = [job for job in self.world.promises.jobs if job.accepted and not job.fleeting]
+            if any(job.work.queue == queue for job in jobs):
                 await self._say("pause", queue)
                 await self.pause(3.0)
         await self.resume_all()
