@@ -87,9 +87,7 @@ def test_files_become_jobs_and_jobs_become_files(
     assert sorted(row["jid"] for row in drained) == rows["user"].to_pylist()
     assert {row["state"] for row in drained} == {"ready", "dead"}
 
-    result = run(
-        server, "drain", "--to", tmp_path / "csv", "--format", "csv", "--state", "dead"
-    )
+    result = run(server, "drain", "--to", tmp_path / "csv", "--format", "csv", "--state", "dead")
     assert result.output.startswith("Wrote 1 jobs"), result.output
     (part,) = (tmp_path / "csv").glob("part-*.csv")
     (row,) = pyarrow.csv.read_csv(part).to_pylist()
