@@ -38,8 +38,7 @@ class DefaultSource(DataSource):
             # This runs on the driver, which has Millrace installed. Executors do not need it.
             from millrace.pipeline.snapshot import named  # noqa: PLC0415
 
-            table = named(self._given.get("table", EVENTS))
-            return f"{table.ddl}, day DATE" if table.partition == "day" else table.ddl
+            return named(self._given.get("table", EVENTS)).ddl
         return ", ".join(f"{name} {kind}" for name, kind in JOBS.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
