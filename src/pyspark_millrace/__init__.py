@@ -38,8 +38,7 @@ class DefaultSource(DataSource):
             # This runs on the driver, which has Millrace installed. Executors do not need it.
             from millrace.pipeline.snapshot import named  # noqa: PLC0415
 
-            table = named(self._given.get("table", EVENTS))
-            return f"{table.ddl}, day DATE" if table.partition == "day" else table.ddl
+            return named(self._given.get("table", EVENTS)).ddl
         return ", ".join(f"{name} {kind}" for name, kind in JOBS.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -54,9 +53,8 @@ class DefaultSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> Writer:
         given = self._given
-        return Writer.begun(
-            address(given), load_name(given), shape(_kinds(schema, overwrite), given), given
-        )
+        jobs = shape(_kinds(schema, overwrite), given)
+        return Writer.opened(address(given), load_name(given), jobs, given)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
         given = self._given
@@ -66,5 +64,5 @@ class DefaultSource(DataSource):
 def _kinds(schema: StructType, overwrite: bool) -> dict[str, str]:
     """Return the types of the columns by name."""
     if overwrite:
-        raise ValueError('jobs can only be added: use mode("append")')
+        raise ValueError('Jobs can only be added. Use mode("append").')
     return {field.name: field.dataType.typeName() for field in schema.fields}

@@ -1,4 +1,4 @@
-"""Client for the part of the Faktory protocol that bulk transfers of jobs require.
+"""A client for the part of the Faktory protocol that bulk transfers of jobs need.
 
 This module uses only the standard library, so that tasks need no other packages.
 """
@@ -22,11 +22,11 @@ _MAX_LINE: Final = 65_536
 
 
 class Refused(Exception):
-    """The server answered with an error; the text is its own."""
+    """The server replied with an error; the message is the server's."""
 
 
-class Lost(ConnectionError):
-    """The server closed the connection where an answer was due."""
+class ServerLost(ConnectionError):
+    """The server closed the connection before it replied."""
 
 
 class ServerAddress(NamedTuple):
@@ -36,7 +36,7 @@ class ServerAddress(NamedTuple):
     #: Whether to use TLS. `ca` is the file of trusted certificates; empty: the system's.
     tls: bool
     ca: str
-    #: Timeout for an answer, in seconds.
+    #: Timeout for a reply, in seconds.
     timeout: int
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ def parse(url: str, password: str = "", ca: str = "", timeout: int = 60) -> Serv
     except ValueError:
         parts, port = urlsplit(""), 0
     if parts.scheme not in {PLAIN, TLS} or not parts.hostname:
-        raise ValueError(f"the url must be {PLAIN}://[:password@]host[:port], or {TLS}://...")
+        raise ValueError(f"The URL must be {PLAIN}://[:password@]host[:port], or {TLS}://...")
     secret = password or unquote(parts.password or "")
     return ServerAddress(parts.hostname, port, secret, parts.scheme == TLS, ca, timeout)
 
@@ -67,7 +67,7 @@ class ServerConnection:
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if address.tls:
-                self._socket = _trust(address).wrap_socket(
+                self._socket = _tls_context(address).wrap_socket(
                     self._socket, server_hostname=address.host
                 )
             self._hello(address.password)
@@ -84,7 +84,7 @@ class ServerConnection:
         self._socket.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a MILLRACE command and return its answer."""
+        """Send a MILLRACE command and return the reply."""
         self.send(b"MILLRACE %b\r\n" % json.dumps(request, separators=(",", ":")).encode())
         return self.receive()
 
@@ -92,35 +92,33 @@ class ServerConnection:
         self._socket.sendall(line)
 
     def receive(self) -> dict[str, Any]:
-        """Return the answer to the oldest unanswered command."""
+        """Return the reply to the oldest command without a reply."""
         head = self._line()
         if head[:1] != b"$":
-            raise Refused(f"not an answer to MILLRACE: {head[:100]!r}")
-        answer: dict[str, Any] = json.loads(self._take(int(head[1:])))
-        return answer
-
-    # Internal methods
+            raise Refused(f"not a reply to MILLRACE: {head[:100]!r}")
+        reply: dict[str, Any] = json.loads(self._take(int(head[1:])))
+        return reply
 
     def _hello(self, password: str) -> None:
         greeting = self._line()
         if not greeting.startswith(b"+HI "):
-            raise Refused(f"{self._address!r} does not speak Faktory's protocol")
+            raise Refused(f"{self._address!r} does not speak the Faktory protocol")
         terms = json.loads(greeting[4:])
         hello: dict[str, Any] = {"v": 2}
         if "s" in terms:
             if not password:
-                raise Refused(f"{self._address!r} wants a password: tcp://:password@host:port")
+                raise Refused(f"{self._address!r} requires a password: tcp://:password@host:port")
             if terms.get("i", 1) not in _ROUNDS:
-                raise Refused(f"{self._address!r} asks for a password in a way that is not safe")
+                raise Refused(f"{self._address!r} requires an unsafe number of hash rounds")
             hello["pwdhash"] = _hashed(password, terms["s"], terms.get("i", 1))
         self.send(b"HELLO %b\r\n" % json.dumps(hello).encode())
         if self._line() != b"+OK":
-            raise Refused(f"{self._address!r} does not let us in")
+            raise Refused(f"{self._address!r} rejects the connection")
 
     def _line(self) -> bytes:
         while (end := self._received.find(b"\r\n")) < 0:
             if len(self._received) > _MAX_LINE:
-                raise Refused(f"{self._address!r} does not speak Faktory's protocol")
+                raise Refused(f"{self._address!r} does not speak the Faktory protocol")
             self._fill()
         line = bytes(self._received[:end])
         del self._received[: end + 2]
@@ -138,11 +136,11 @@ class ServerConnection:
     def _fill(self) -> None:
         data = self._socket.recv(1 << 18)
         if not data:
-            raise Lost(f"{self._address!r} closed the connection")
+            raise ServerLost(f"{self._address!r} closed the connection")
         self._received += data
 
 
-def _trust(address: ServerAddress) -> ssl.SSLContext:
+def _tls_context(address: ServerAddress) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=address.ca or None)
     if address.ca:
         # Trust the server's own certificate even if the certificate of its issuer is not available.

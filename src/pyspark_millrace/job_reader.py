@@ -13,9 +13,10 @@ from .options import Options, address
 
 STATES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead")
 MAX_PARTS: Final = 1000
+#: The number of jobs per page.
 PAGE: Final = 500
-#: Seconds between attempts while the server is at its limit of concurrent readers.
-_PATIENCE: Final = 0.5
+#: Seconds between attempts while the server has its maximum number of readers.
+_RETRY_INTERVAL: Final = 0.5
 
 #: The columns. Values that do not apply to a job are null.
 JOBS: Final = {
@@ -71,7 +72,7 @@ class JobReader(DataSourceReader):
     def __init__(self, given: Options, columns: Sequence[str]) -> None:
         unknown = sorted(set(columns) - JOBS.keys())
         if unknown:
-            raise ValueError(f"jobs have no column {unknown[0]!r}")
+            raise ValueError(f"Jobs have no column {unknown[0]!r}.")
         self.address = address(given)
         self.columns = tuple(columns)
         #: The values of columns that a row must have.
@@ -89,27 +90,27 @@ class JobReader(DataSourceReader):
         assert isinstance(partition, Part)
         wanted = {"queue": self.queue or None, "state": self.state or None, "most": PAGE}
         wanted |= {"part": partition.part, "parts": partition.parts}
-        with ServerConnection(self.address) as wire:
-            page = self._first(wire, wanted)
+        with ServerConnection(self.address) as connection:
+            page = self._first(connection, wanted)
             while True:
                 yield batch([job for job in page["jobs"] if self._wants(job)], self.columns)
                 if page["cursor"] is None:
                     return
-                page = wire.ask({"read": {"cursor": page["cursor"], "most": PAGE}})
+                page = connection.ask({"read": {"cursor": page["cursor"], "most": PAGE}})
 
     def _wants(self, job: dict[str, Any]) -> bool:
         return all(job.get(name) in values for name, values in self.wanted.items())
 
-    def _first(self, wire: ServerConnection, wanted: dict[str, Any]) -> dict[str, Any]:
-        """Read the first page, and retry while the server has no capacity for another reader."""
-        give_up = time.monotonic() + self.address.timeout
+    def _first(self, connection: ServerConnection, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Read the first page. Retry while the server has its maximum number of readers."""
+        deadline = time.monotonic() + self.address.timeout
         while True:
             try:
-                return wire.ask({"read": wanted})
+                return connection.ask({"read": wanted})
             except Refused as refused:
-                if "too many read" not in str(refused) or time.monotonic() > give_up:
+                if "too many read" not in str(refused) or time.monotonic() > deadline:
                     raise
-            time.sleep(_PATIENCE)
+            time.sleep(_RETRY_INTERVAL)
 
 
 class FilteringJobReader(JobReader):

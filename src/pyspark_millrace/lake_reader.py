@@ -82,29 +82,22 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.until = self.reportLatestOffset()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        latest: Offset = {}
-        for file in table_files(self.lake, EVENTS, None):
-            server = file.partition["server"]
-            latest[server] = max(latest.get(server, 0), file.last)
-        return latest
+        return _last_events(table_files(self.lake, EVENTS, None))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         budget = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         assert budget is not None or isinstance(limit, ReadAllAvailable), limit
         end = dict(start)
-        latest = self.until or self.reportLatestOffset()
-        for server, last in sorted(latest.items()):
-            after = max(start.get(server, 0), self._before_first(server))
+        files = table_files(self.lake, EVENTS, None)
+        for server, last in sorted((self.until or _last_events(files)).items()):
+            # The first event of a server can have a number above 1: older events may be elsewhere.
+            before = min(file.after for file in files if file.partition["server"] == server)
+            after = max(start.get(server, 0), before)
             stop = last if budget is None else min(last, after + budget)
             if stop > after:
                 end[server] = stop
                 budget = None if budget is None else budget - (stop - after)
         return end
-
-    def _before_first(self, server: str) -> int:
-        """The number before the first event of a server: its older events may be elsewhere."""
-        files = table_files(self.lake, EVENTS, None)
-        return min(file.after for file in files if file.partition["server"] == server)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         found: list[InputPartition] = []
@@ -119,6 +112,15 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FileRange)
         yield from rows(partition, self.columns)
+
+
+def _last_events(files: list[FileRange]) -> Offset:
+    """The last event of each server."""
+    last: Offset = {}
+    for file in files:
+        server = file.partition["server"]
+        last[server] = max(last.get(server, 0), file.last)
+    return last
 
 
 def folder(given: Options) -> str:

@@ -27,11 +27,11 @@ class Options:
             raise ValueError(f"option {name!r} must be true or false, not {text!r}")
         return text == "true"
 
-    def count(self, name: str, default: int, most: int) -> int:
-        """Return an integer from 1 to `most`."""
+    def count(self, name: str, default: int, maximum: int) -> int:
+        """Return an integer from 1 to `maximum`."""
         text = self.get(name, str(default))
-        if not text.isdecimal() or not 1 <= int(text) <= most:
-            raise ValueError(f"option {name!r} must be from 1 to {most}, not {text!r}")
+        if not text.isdecimal() or not 1 <= int(text) <= maximum:
+            raise ValueError(f"option {name!r} must be from 1 to {maximum}, not {text!r}")
         return int(text)
 
     def __getstate__(self) -> dict[str, str]:

@@ -38,11 +38,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         assert task is not None, "rows are written by tasks"
         load = f"{self.name or task.getLocalProperty(_QUERY)}-{task.getLocalProperty(_BATCH)}"
         units = Units(self.shape, load, task.partitionId())
-        with ServerConnection(self.address) as wire:
-            if wire.ask({"open": load})["state"] != "open":
+        with ServerConnection(self.address) as connection:
+            if connection.ask({"open": load})["state"] != "open":
                 return Staged(load, 0, 0)
             jobs = (unit for batch in iterator for unit in units.of(batch))
-            return writer.stage(wire, load, jobs, self.frame, self.window)
+            return writer.stage(connection, load, jobs, self.frame, self.window)
 
     def commit(
         self,
@@ -50,7 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark calls it by this name
     ) -> None:
         for load in _loads(messages):
-            writer.released_at(self.address, load)
+            writer.release_load(self.address, load)
 
     def abort(
         self,
@@ -59,7 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         """Discard the loads. A failure loses no data: a retry of the batch uses the same load."""
         for load in _loads(messages):
-            writer.discarded_at(self.address, load)
+            writer.discard_load(self.address, load)
 
 
 def _loads(messages: list[WriterCommitMessage | None]) -> list[str]:

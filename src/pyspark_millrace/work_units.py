@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from .options import Options
 
-#: Numeric fields of a job, by column, with their names in a work unit.
-_NUMBERS: Final = {"retry": "retry", "reserve_for": "reserve_for", "priority": "priority"}
+#: The columns that set numeric fields of a job.
+_NUMBERS: Final = ("retry", "reserve_for", "priority")
 _OWN: Final = frozenset({"jid", "kind", "queue", "at", *_NUMBERS})
 _WHOLE: Final = ("args", "payload")
 _BREAKS: Final = re.compile(r"[\r\n]+")
@@ -54,16 +54,16 @@ def shape(kinds: dict[str, str], given: Options) -> Shape:
     listed = [name.strip() for name in given.get("args").split(",") if name.strip()]
     for name in (jid, *listed):
         if name and name not in kinds:
-            raise ValueError(f"there is no column {name!r}, but {', '.join(map(repr, kinds))}")
+            raise ValueError(f"There is no column {name!r}. Columns: {', '.join(kinds)}.")
     every_kind = given.get("kind")
     kind = "" if every_kind else "kind"
     if kind and kind not in kinds:
-        raise ValueError("no kind: add a column `kind`, or set the option `kind`")
+        raise ValueError("The jobs have no kind. Add a column `kind`, or set the option `kind`.")
     every_queue = given.get("queue")
     queue = "queue" if "queue" in kinds and not every_queue else ""
     whole = "" if listed else next((name for name in _WHOLE if name in kinds), "")
     if whole and kinds[whole] not in {"string", "array", "varchar", "char"}:
-        raise ValueError(f"column {whole!r} must be JSON text or an array, not {kinds[whole]}")
+        raise ValueError(f"Column {whole!r} must be JSON text or an array, not {kinds[whole]}.")
     rest = tuple(name for name in kinds if name not in _OWN and name not in {jid, whole})
     others = tuple(name for name in ("at", *_NUMBERS) if name in kinds and name not in listed)
     return Shape(
@@ -109,10 +109,7 @@ class Units:
         return (b'{"jid":"%b",%b}' % (self._made(body), body) for body in bodies)
 
     def _made(self, body: bytes) -> bytes:
-        """Generate an id for a row. The id is the same each time the partition is processed, in any
-        order of rows. A duplicate row gets a different id. The id is a UUID, which is valid in
-        every protocol.
-        """
+        """Generate the id of a row: a UUID that is the same in each attempt and order of rows."""
         digest = blake2b(self._seed + body, digest_size=16).digest()
         if digest in self._seen:
             number = self._again[digest] = self._again.get(digest, 0) + 1
@@ -193,7 +190,7 @@ def _moments(column: Any) -> list[str | None]:
 
 def _jid(value: object) -> bytes:
     if value is None:
-        raise ValueError("a row has no jid: every row must have one, or none a column for it")
+        raise ValueError("A row has no jid. Set it in every row, or remove the column.")
     return encode_basestring(str(value)).encode()
 
 
@@ -210,7 +207,7 @@ def _array(text: str | None) -> str:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _plain(value: object) -> object:
@@ -226,7 +223,7 @@ def _plain(value: object) -> object:
         return b64encode(value).decode()
     if isinstance(value, timedelta):
         return value.total_seconds()
-    raise TypeError(f"no JSON can be made of {type(value).__name__}")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 _json: Final = json.JSONEncoder(

@@ -56,10 +56,10 @@ class Writer(DataSourceArrowWriter):
         self.is_open = is_open
 
     @classmethod
-    def begun(cls, address: ServerAddress, load: str, shape: Shape, given: Options) -> Self:
+    def opened(cls, address: ServerAddress, load: str, shape: Shape, given: Options) -> Self:
         """Open the load on the server and create the writer."""
-        with ServerConnection(address) as wire:
-            state = wire.ask({"open": load})["state"]
+        with ServerConnection(address) as connection:
+            state = connection.ask({"open": load})["state"]
         return cls(address, load, shape, given, is_open=state == "open")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -68,103 +68,105 @@ class Writer(DataSourceArrowWriter):
         task = TaskContext.get()
         units = Units(self.shape, self.load, 0 if task is None else task.partitionId())
         jobs = (unit for batch in iterator for unit in units.of(batch))
-        with ServerConnection(self.address) as wire:
-            return stage(wire, self.load, jobs, self.frame, self.window)
+        with ServerConnection(self.address) as connection:
+            return stage(connection, self.load, jobs, self.frame, self.window)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [message for message in messages if isinstance(message, Staged)]
-        released = released_at(self.address, self.load)
-        again = sum(message.known for message in staged)
+        released = release_load(self.address, self.load)
+        repeated = sum(message.known for message in staged)
         log.info(
-            "load %s: %s jobs released; %s were staged a second time, and are there once",
-            *(self.load, f"{released:,}", f"{again:,}"),
+            "Load %s: %s jobs released; %s were staged again, and exist once",
+            *(self.load, f"{released:,}", f"{repeated:,}"),
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.is_open:
-            discarded_at(self.address, self.load)
+            discard_load(self.address, self.load)
 
 
-def released_at(address: ServerAddress, load: str) -> int:
+def release_load(address: ServerAddress, load: str) -> int:
     """Release a load. Retry if the server is temporarily unavailable; a release is idempotent."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with ServerConnection(address) as wire:
-                return release(wire, load)
+            with ServerConnection(address) as connection:
+                return release(connection, load)
         except OSError as error:
             if attempt == ATTEMPTS:
                 raise ConnectionError(
-                    f"the release of the load {load} did not come to its end: {error}. If it has "
-                    f"begun, `millrace pipeline loads --release {load}` ends it"
+                    f"The release of load {load} failed: {error}. If it has started, complete it "
+                    f"with `millrace pipeline loads --release {load}`."
                 ) from error
             time.sleep(PAUSE)
     raise AssertionError("the last attempt returns or raises")
 
 
-def discarded_at(address: ServerAddress, load: str) -> None:
+def discard_load(address: ServerAddress, load: str) -> None:
     """Discard a load, unless its release has already started (for example, a failed release)."""
-    with ServerConnection(address) as wire:
+    with ServerConnection(address) as connection:
         try:
-            discard(wire, load)
+            discard(connection, load)
         except Refused as refused:
             log.warning("%s", refused)
 
 
 def stage(
-    wire: ServerConnection, load: str, jobs: Iterable[bytes], frame: int, window: int
+    connection: ServerConnection, load: str, jobs: Iterable[bytes], frame: int, window: int
 ) -> Staged:
     """Stage jobs in frames, with up to `window` frames in flight."""
     staged, flying = Staged(load, 0, 0), 0
     for line in frames(load, jobs, frame):
-        wire.send(line)
+        connection.send(line)
         flying += 1
         if flying == window:
-            _count(wire, staged)
+            _count(connection, staged)
             flying -= 1
     for _ in range(flying):
-        _count(wire, staged)
+        _count(connection, staged)
     return staged
 
 
-def frames(load: str, jobs: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Build commands with `most` jobs each, or fewer if the jobs are large."""
+def frames(load: str, jobs: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Build commands with `size` jobs each, or fewer if the jobs are large."""
     head = b'MILLRACE {"stage":"%b","jobs":[' % load.encode()
-    held: list[bytes] = []
-    size = 0
+    pending: list[bytes] = []
+    length = 0
     for job in jobs:
-        held.append(job)
-        size += len(job)
-        if len(held) == most or size >= FRAME_BYTES:
-            yield b"%b%b]}\r\n" % (head, b",".join(held))
-            held, size = [], 0
-    if held:
-        yield b"%b%b]}\r\n" % (head, b",".join(held))
+        pending.append(job)
+        length += len(job)
+        if len(pending) == size or length >= FRAME_BYTES:
+            yield b"%b%b]}\r\n" % (head, b",".join(pending))
+            pending, length = [], 0
+    if pending:
+        yield b"%b%b]}\r\n" % (head, b",".join(pending))
 
 
-def _count(wire: ServerConnection, staged: Staged) -> None:
-    answer = wire.receive()
-    if answer["invalid"]:
-        jid, reason = next(iter(answer["invalid"].items()))
-        count = len(answer["invalid"])
-        raise ValueError(f"{count} of {staged.load}'s jobs cannot be taken; {jid!r}: {reason}")
-    staged.new += answer["new"]
-    staged.known += answer["known"]
+def _count(connection: ServerConnection, staged: Staged) -> None:
+    reply = connection.receive()
+    if reply["invalid"]:
+        jid, reason = next(iter(reply["invalid"].items()))
+        count = len(reply["invalid"])
+        raise ValueError(
+            f"the server rejected {count} of the jobs of load {staged.load}; {jid!r}: {reason}"
+        )
+    staged.new += reply["new"]
+    staged.known += reply["known"]
 
 
-def release(wire: ServerConnection, load: str) -> int:
+def release(connection: ServerConnection, load: str) -> int:
     """Release all jobs of a load and return their number."""
-    return _end(wire, "release", load)
+    return _end(connection, "release", load)
 
 
-def discard(wire: ServerConnection, load: str) -> int:
+def discard(connection: ServerConnection, load: str) -> int:
     """Remove all jobs of a load that is not released, and return their number."""
-    return _end(wire, "discard", load)
+    return _end(connection, "discard", load)
 
 
-def _end(wire: ServerConnection, how: str, load: str) -> int:
+def _end(connection: ServerConnection, how: str, load: str) -> int:
     done = 0
     while True:
-        answer = wire.ask({how: load, "most": RELEASE_BATCH_SIZE})
-        done += int(answer["done"])
-        if not answer["left"]:
+        reply = connection.ask({how: load, "most": RELEASE_BATCH_SIZE})
+        done += int(reply["done"])
+        if not reply["left"]:
             return done

@@ -311,8 +311,8 @@ def test_a_new_lake_is_marked_with_its_format(tmp_path: Path) -> None:
 
 def test_all_servers_and_their_positions(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    assert table.positions() == {}
+    assert table.position(SERVER) == 0
     table.append(SERVER, events(1, 30))
     table.append(OTHER, events(1, 9))
-    assert table.positions() == {SERVER: 30, OTHER: 9}
+    assert (table.position(SERVER), table.position(OTHER)) == (30, 9)
     assert (table.first(SERVER), table.first("c0")) == (1, 0)

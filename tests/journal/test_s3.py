@@ -21,7 +21,7 @@ from millrace.journal.location import LakeLocation, check_location, parse_locati
 from millrace.journal.maintenance import maintain
 from millrace.journal.position import last_shipped
 from millrace.journal.shipment import Shipment
-from millrace.journal.status import look
+from millrace.journal.status import shipping_status
 from support.object_store import new_lake, object_store
 
 
@@ -62,7 +62,7 @@ def test_events_and_positions(lake: str) -> None:
     EventsTable(lake).append(OTHER, event_run(1, EVENT_VERSION, rows[:9]))
     with pytest.raises(OtherShipper):
         late.append(SERVER, event_run(91, EVENT_VERSION, rows[90:]))
-    assert EventsTable(lake).positions() == {SERVER: 150, OTHER: 9}
+    assert [EventsTable(lake).position(server) for server in (SERVER, OTHER)] == [150, 9]
     assert (last_shipped(lake, SERVER), last_shipped(lake, "c0")) == (150, 0)
     expected = [table(SERVER, 1, EVENT_VERSION, rows), table(OTHER, 1, EVENT_VERSION, rows[:9])]
     assert rows_of(lake).to_pylist() == pa.concat_tables(expected).to_pylist()
@@ -83,7 +83,7 @@ def test_a_shipper_and_the_events_of_a_job(lake: str, tmp_path: Path) -> None:
         work.work(3)
         ship(work, lake)
         ship(work, lake)
-        status = look(work.folder, lake)
+        status = shipping_status(work.folder, lake)
         assert (status.next_event, status.next_shipped) == (40, 40)
         found, last = from_lake(work.folder, lake, JobKey(12, ""), time.monotonic() + 60)
         assert ([*sorted(found.events)], found.complete, last) == ([34, 35, 36], True, 39)

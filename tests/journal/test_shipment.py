@@ -10,7 +10,7 @@ from millrace.journal import shipment
 from millrace.journal.identity import NAME, identity
 from millrace.journal.old_lake import FOLDER, Landed
 from millrace.journal.position import last_shipped
-from millrace.journal.status import look
+from millrace.journal.status import shipping_status
 from millrace.store import folders
 from millrace.store.errors import StoreDamaged, StoreError
 from millrace.store.sqlite import outbox_reader
@@ -233,21 +233,21 @@ def test_a_copy_that_is_up_to_date_continues_as_the_same_server(work: Kept, lake
 
 def test_the_status_shows_the_progress(work: Kept, lake: Path) -> None:
     work.work(2)
-    status = look(work.folder, lake)
+    status = shipping_status(work.folder, lake)
     assert (status.server, status.next_event, status.next_shipped) == ("", 7, 1)
     assert status.bytes == work.store.outbox.size > 0
     work.ship(most=4)
     work.work(1)
-    assert look(work.folder, lake)[1:3] == (10, 7)
+    assert shipping_status(work.folder, lake)[1:3] == (10, 7)
     work.trim()
-    assert look(work.folder, lake).bytes < status.bytes
+    assert shipping_status(work.folder, lake).bytes < status.bytes
 
 
 def test_reading_the_status_changes_no_file(work: Kept, lake: Path) -> None:
     work.work(2)
     work.stop()
     before = sorted(work.folder.iterdir())
-    assert look(work.folder, lake).next_event == 7
+    assert shipping_status(work.folder, lake).next_event == 7
     assert sorted(work.folder.iterdir()) == before
     work.start()
 

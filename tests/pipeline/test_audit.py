@@ -45,6 +45,7 @@ from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import AUDIT_JOBS
 from raw_faktory import RawFaktory
 from server_process import running_server
+from support.shipped_history import rows_of
 
 EVENTS = 9_000
 
@@ -67,7 +68,7 @@ def known(history: History) -> Live:
         jobs=pa.table(jobs),
         days=days_table(statistics.days.values(), last),
         queues=queues_table(counts.items(), last),
-        asked=last,
+        as_of=last,
         since=statistics.since(0),
     )
 
@@ -115,7 +116,7 @@ def test_faults_are_found(spark, tmp_path):
     )
     assert (second.missing, second.duplicates) == (0, 0)
     run(lake, lambda _: spark)
-    problems = Snapshot(lake.root).read(AUDIT_JOBS).to_pylist()
+    problems = rows_of(Snapshot(lake.root), AUDIT_JOBS).to_pylist()
     found = {(each["server"], each["seq"], each["problem"]) for each in problems}
     assert sum(findings.problems.values()) == len(problems)
     assert (SERVERS[0], row[Event._fields.index("seq")], "broken") in found
@@ -230,7 +231,9 @@ def test_a_server_under_load(spark, tmp_path):
 def test_the_printed_findings(tmp_path):
     """Control characters from clients do not reach the terminal."""
     gaps = [Gap(5, 9)]
-    problem = Problem("a1", 7, "[red]\x1b[31m", "lost", 3, "its events left it ready in [b]q[/b]")
+    problem = Problem(
+        "a1", 7, "[red]\x1b[31m", "lost", 3, "its last event left it ready in [b]q[/b]"
+    )
     difference = Difference("failures", "q", "2026-11-16", "8", "1")
     compared = Compared("a1", 12, 3, 2, 1, False, 1, [difference], ["Something is left out."])
     findings = Findings([Numbers("a1", 1, 12, 7, 5, 0, gaps)], {"lost": 1}, [problem], 4, compared)
@@ -242,7 +245,7 @@ def test_the_printed_findings(tmp_path):
         "4 jobs are older than the first event in the lake",
         "1 jobs missing on the server without an event that ended them (lost):",
         "[red]\\x1b[31m",
-        "its events left it ready in [b]q[/b]",
+        "its last event left it ready in [b]q[/b]",
         "Compared with server a1 after its event 12: 3 jobs, 2 queues, the statistics of 1 ",
         "Something is left out.",
         "failures",

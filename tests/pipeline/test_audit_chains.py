@@ -98,31 +98,31 @@ FAULTS = {
     ),
     "broken": (
         ["1 pushed new>ready", "1 leased ready>leased", "1 due scheduled>ready"],
-        (1, "broken", 3, "due found it scheduled, but event 2, leased, had left it leased"),
+        (1, "broken", 3, "due starts from scheduled, but event 2, leased, ends in leased"),
     ),
     "pushed twice": (
         ["1 pushed new>ready", "1 pushed new>ready"],
-        (1, "broken", 2, "pushed found it new, but event 1, pushed, had left it ready"),
+        (1, "broken", 2, "pushed starts from new, but event 1, pushed, ends in ready"),
     ),
     "ended twice": (
         ["1 pushed new>ready", "1 leased ready>leased", "1 completed leased>done", "1 completed leased>done"],
-        (1, "ended_twice", 4, "completed found it leased, but event 3, completed, had left it done"),
+        (1, "ended_twice", 4, "completed starts from leased, but event 3, completed, ends in done"),
     ),
     "ended twice, and removed": (
         ["1 pushed new>ready", "1 cancelled ready>gone", "1 completed ready>gone"],
-        (1, "ended_twice", 3, "completed found it ready, but event 2, cancelled, had left it gone"),
+        (1, "ended_twice", 3, "completed starts from ready, but event 2, cancelled, ends in gone"),
     ),
     "leased twice": (
         ["1 pushed new>ready", "1 leased ready>leased", "1 leased ready>leased"],
-        (1, "leased_twice", 3, "leased found it ready, but event 2, leased, had left it leased"),
+        (1, "leased_twice", 3, "leased starts from ready, but event 2, leased, ends in leased"),
     ),
     "after its removal": (
         ["1 pushed new>ready", "1 cancelled ready>gone", "1 leased ready>leased"],
-        (1, "after_gone", 3, "leased found it ready, but event 2, cancelled, had left it gone"),
+        (1, "after_gone", 3, "leased starts from ready, but event 2, cancelled, ends in gone"),
     ),
     "after a flush": (
         ["1 pushed new>ready", "1 flushed", "1 leased ready>leased"],
-        (1, "after_gone", 3, "leased found it ready, but event 1, pushed, had left it gone"),
+        (1, "after_gone", 3, "leased starts from ready, but event 1, pushed, ends in gone"),
     ),
     "any state before, and still illegal": (
         ["1 pushed new>ready", "1 leased ?>ready"],
@@ -130,11 +130,11 @@ FAULTS = {
     ),
     "after a flush that was its first": (
         ["0 flushed", "1 leased ready>leased"],
-        (1, "broken", 2, "leased found it ready, but no event tells how it came"),
+        (1, "broken", 2, "leased starts from ready, but no event precedes it"),
     ),
     "never pushed": (
         ["1 pushed new>ready", "2 leased ready>leased"],
-        (2, "broken", 2, "leased found it ready, but no event tells how it came"),
+        (2, "broken", 2, "leased starts from ready, but no event precedes it"),
     ),
 }  # fmt: skip
 
@@ -186,14 +186,16 @@ def test_problems(spark):
 
     expected = [(server, *problem) for server, (_, problem) in FAULTS.items()]
     assert judged() == sorted(expected)
-    left = "released found it leased, but event 4, moved, had left it scheduled"
+    left = "released starts from leased, but event 4, moved, ends in scheduled"
     expected += [
-        ("exchanged", 1, "broken", 3, "due found it scheduled, but event 2, leased, had left it leased"),
+        ("exchanged", 1, "broken", 3, "due starts from scheduled, but event 2, leased, ends in leased"),
         ("exchanged", 1, "broken", 5, left),
     ]  # fmt: skip
     assert judged(thorough=True) == sorted(expected)
     tallies = audit.tally(audit.judge(frame, audit.flush_ids(frame)), audit.flush_ids(frame))
-    assert {server for server, each in tallies.items() if not each.begun} == {"older than the lake"}
+    assert {server for server, each in tallies.items() if not each.has_first_event} == {
+        "older than the lake"
+    }
     assert tallies["older than the lake"].headless == 1
 
 
@@ -207,7 +209,7 @@ def test_a_real_history_has_no_problems(spark):
     assert flushes.count() == 1
     assert audit.audit_jobs(frame, thorough=True).collect() == []
     tallies = audit.tally(audit.judge(frame, audit.flush_ids(frame)), audit.flush_ids(frame))
-    assert all(each.begun and not each.doubtful for each in tallies.values())
+    assert all(each.has_first_event and not each.doubtful for each in tallies.values())
     reported = {
         row.server: (row.events, row.missing, row.duplicates)
         for row in audit.audit_seq(frame).collect()

@@ -10,6 +10,7 @@ from chains import SERVER, START, events
 from millrace.engine.statistics import QueueDay, Statistics
 from millrace.journal.snapshot import days_table, queues_table
 from millrace.pipeline.audit import reconcile
+from millrace.pipeline.audit.results import Difference
 from millrace.pipeline.audit.server import queue_days
 from millrace.pipeline.tables import AUDIT_JOBS
 
@@ -39,17 +40,17 @@ def test_jobs(spark):
     found = reconcile.jobs(SERVER, reported, live, complete=True)
     assert found.columns == AUDIT_JOBS.columns
     assert sorted(map(tuple, found.collect())) == [
-        (SERVER, 2, "two", "differs", 12, "its events left it leased in mail, but the server has it ready in mail"),
-        (SERVER, 3, "three", "differs", 13, "its events left it done in mail, but the server has it done in other"),
-        (SERVER, 4, "four", "lost", 14, "its events left it dead in mail, and the server does not have it"),
-        (SERVER, 5, "five", "unknown", 0, "the server has it blocked in mail, and no event tells of it"),
+        (SERVER, 2, "two", "differs", 12, "its last event left it leased in mail, but the server has it ready in mail"),
+        (SERVER, 3, "three", "differs", 13, "its last event left it done in mail, but the server has it done in other"),
+        (SERVER, 4, "four", "lost", 14, "its last event left it dead in mail, and the server does not have it"),
+        (SERVER, 5, "five", "unknown", 0, "the server has it blocked in mail, and no event mentions it"),
     ]  # fmt: skip
     partly = reconcile.jobs(SERVER, reported, live, complete=False)
     assert 5 not in {row.seq for row in partly.collect()}
 
 
 def differences(frame: Any) -> set[tuple[Any, ...]]:
-    assert frame.columns == list(reconcile.DIFFERENCE)
+    assert frame.columns == list(Difference.__struct_fields__)
     return {tuple(row) for row in frame.collect()}
 
 

@@ -30,6 +30,7 @@ from millrace.pipeline.tables import TABLES  # noqa: E402
 from observations import Attempt, Observations, Pushed  # noqa: E402
 from plans import ERRORS, ErrorTemplate, plans  # noqa: E402
 from server_process import MILLRACE, running_server  # noqa: E402
+from support.shipped_history import rows_of  # noqa: E402
 from workload import Load, run  # noqa: E402
 
 LOAD = Load(seconds=5, rate=400, seed=7)
@@ -60,7 +61,7 @@ class WorkloadRun(NamedTuple):
         return self.data / "lake"
 
     def table(self, name: str) -> list[Row]:
-        return Snapshot(self.lake).read(TABLES[name]).to_pylist()
+        return rows_of(Snapshot(self.lake), TABLES[name]).to_pylist()
 
     def jobs(self) -> list[Row]:
         """All jobs: the removed ones, and the newest row of each other job."""

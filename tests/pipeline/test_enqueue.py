@@ -113,7 +113,7 @@ def test_invalid_rows_give_a_one_line_error(
     )  # fmt: skip
     assert result.exit_code == 1
     assert result.output == (
-        "No jobs pushed: 1 of L's jobs cannot be taken; 'short': "
+        "No jobs pushed: the server rejected 1 of the jobs of load L; 'short': "
         "jobs must have a reasonable jid parameter\n"
     )
     assert client.command("MILLRACE", {"loads": True}) == b'{"loads":[]}'
@@ -164,7 +164,7 @@ def test_loads_are_shown_released_and_discarded(server: ServerProcess, client: R
     [
         (["enqueue", "--from", "x", "--url", "tcp://127.0.0.1:1"], "Cannot connect to a server at tcp://127.0.0.1:1: "),
         (["drain", "--to", "x", "--url", "tcp://:hush@127.0.0.1:1"], "Cannot connect to a server at tcp://127.0.0.1:1: "),
-        (["enqueue", "--from", "x", "--url", "http://x"], "the url must be tcp://"),
+        (["enqueue", "--from", "x", "--url", "http://x"], "The URL must be tcp://"),
         (["enqueue", "--from", "x", "--format", "xml"], "--format must be one of parquet, json, csv, not xml"),
     ],
 )  # fmt: skip

@@ -92,7 +92,7 @@ def test_a_program_that_is_no_java_is_skipped(tmp_path, environ, script):
     environ["JAVA_HOME"] = str(fake(tmp_path / "odd", first=f"{script}; exit"))
     found, refused = java.find(environ)
     assert found is not None
-    assert [each.reason for each in refused] == ["does not say its version"]
+    assert [each.reason for each in refused] == ["does not print its version"]
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_an_unreachable_master_is_reported_immediately(master, message):
 
 def test_one_master_of_several_is_enough():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        session._reach(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+        session._check_master(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
 
 
 # With a real Java

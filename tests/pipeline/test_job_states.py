@@ -36,7 +36,7 @@ def test_the_event_with_the_highest_number_counts(spark):
     def at(minute: int) -> set[tuple[str, int, str]]:
         past = state.until(frame, START + timedelta(minutes=minute))
         found = state.jobs(past, state.alive(past))
-        assert found.columns == list(state.JOB)
+        assert found.columns == list(state.JobState.__struct_fields__)
         return {(row.server, row.seq, row.state) for row in found.collect()}
 
     assert at(1) == {(SERVER, 1, "ready"), (SERVER, 2, "ready"), (OTHER, 1, "ready")}

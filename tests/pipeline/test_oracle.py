@@ -18,8 +18,8 @@ from millrace.engine.states import TRANSITIONS
 from millrace.engine.statistics import QueueDay
 from millrace.pipeline.audit.chains import audit_jobs, audit_seq
 from millrace.pipeline.events import read
+from millrace.pipeline.job_states import State
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.state import State
 from support.oracle import TableOracle
 from support.shipped_history import ship_all
 

@@ -27,7 +27,7 @@ from pyspark_millrace.lake_reader import rows as file_rows
 from pyspark_millrace.options import Options
 from support.object_store import new_lake, object_store
 from support.oracle import TableOracle
-from support.shipped_history import ship
+from support.shipped_history import rows_of, ship
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_tables_in_an_object_store(root: Path, spark: SparkSession) -> None:
     # A mirror has no files of events after a run, and it can be lost.
     assert list((root / "events").glob("**/*.parquet")) == []
     before = Snapshot(root)
-    counted = before.read(KIND_HOUR)["events"].to_pylist()
+    counted = rows_of(before, KIND_HOUR)["events"].to_pylist()
     shutil.rmtree(root)
     assert remote.local_root(uri) == root
     ship(parse_location(uri), rows, half, end)
@@ -100,7 +100,7 @@ def test_tables_in_an_object_store(root: Path, spark: SparkSession) -> None:
     assert again.stdout == f"No new events in {uri}.\n"
     as_json = CliRunner().invoke(app, ["pipeline", "run", "--lake", uri, "--json"])
     assert json.loads(as_json.stdout)["run"] is None
-    assert Snapshot(root, before.run).read(KIND_HOUR)["events"].to_pylist() == counted
+    assert rows_of(Snapshot(root, before.run), KIND_HOUR)["events"].to_pylist() == counted
     assert TableOracle(fetched(root)).all_differences() == []
 
 

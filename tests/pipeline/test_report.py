@@ -27,10 +27,10 @@ from millrace.cli.app import app
 from millrace.extras import missing_package
 from millrace.pipeline import tables
 from millrace.pipeline.audit.results import Compared, Findings, Numbers
-from millrace.pipeline.buckets import bucket_of, bucket_sql, percentile, percentiles
+from millrace.pipeline.buckets import bucket_of, bucket_sql, percentiles
 from millrace.pipeline.lake import Lake, write_json
 from millrace.pipeline.report import page, status
-from millrace.pipeline.report.build import build, chosen
+from millrace.pipeline.report.build import build, chosen_days
 from millrace.pipeline.report.latency import over_time
 from millrace.pipeline.report.model import DurationPercentiles, Report
 from millrace.pipeline.report.percentiles import added
@@ -199,7 +199,7 @@ def test_the_heat_map_has_every_wait_once_in_its_row(report: Report, leases: lis
 
 
 def test_above_a_number_of_attempts_percentiles_are_by_day(lake: Lake, leases: list[Lease]) -> None:
-    output = over_time(ReportRows(Snapshot(lake.root), FIRST, LAST), fine=10)
+    output = over_time(ReportRows(Snapshot(lake.root), FIRST, LAST), max_attempts=10)
     assert (output.by, output.step, len(output.at)) == ("event", DAY, DAYS)
     assert output.wait.n == [
         sum(each.leased.date() == FIRST + timedelta(days=n) for each in leases) for n in range(DAYS)
@@ -253,7 +253,7 @@ def test_servers_are_summed(lake: Lake, leases: list[Lease], tmp_path: Path) -> 
 def test_percentiles_are_those_of_the_buckets(lake: Lake) -> None:
     selection = ReportRows(Snapshot(lake.root), FIRST, LAST)
     for spans in added(selection, "queue", "metric", "day").values():
-        wanted = [percentile(spans.buckets, percent) or 0 for percent in PERCENTS]
+        wanted = [percentiles(spans.buckets, [percent])[0] for percent in PERCENTS]
         assert percentiles(spans.buckets, PERCENTS) == wanted
 
 
@@ -339,14 +339,17 @@ def test_steps_have_the_smallest_displayable_width(seconds: int, width: int, cou
 
 
 def test_the_last_days_end_at_the_newest_day(lake: Lake) -> None:
-    assert chosen(Snapshot(lake.root), 2, today=date(2027, 1, 1)) == (
+    assert chosen_days(Snapshot(lake.root), 2, today=date(2027, 1, 1)) == (
         FIRST + timedelta(days=1),
         LAST,
     )
-    assert chosen(Snapshot(lake.root), today=date(2027, 1, 1)) == (LAST - timedelta(days=6), LAST)
-    assert chosen(Snapshot(lake.root), first=FIRST, today=date(2027, 1, 1)) == (FIRST, LAST)
+    assert chosen_days(Snapshot(lake.root), today=date(2027, 1, 1)) == (
+        LAST - timedelta(days=6),
+        LAST,
+    )
+    assert chosen_days(Snapshot(lake.root), first=FIRST, today=date(2027, 1, 1)) == (FIRST, LAST)
     # A day in the future is caused by a client's clock.
-    assert chosen(Snapshot(lake.root), 1, today=FIRST) == (FIRST, FIRST)
+    assert chosen_days(Snapshot(lake.root), 1, today=FIRST) == (FIRST, FIRST)
 
 
 # The page
@@ -533,7 +536,7 @@ def test_days_without_events_give_a_page_with_a_note(lake: Lake, tmp_path: Path)
     assert code == 0
     assert output.endswith("no events in these days\n")
     text = Texts(out.read_text("utf-8")).text
-    assert "Nothing happened in these days" in text
+    assert "No events on these days" in text
     assert "--from 2026-11-10 --to 2026-11-12" in text
     assert json.loads(command("report", "--lake", str(lake.root), *days, "--json")[1])["days"] == []
 

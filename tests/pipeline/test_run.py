@@ -27,7 +27,7 @@ from millrace.pipeline.snapshot import Snapshot, last_run
 from millrace.pipeline.tables import DERIVED, QUEUE_DAY, QUEUE_MINUTE
 from millrace.records import ShippingStatus
 from support.oracle import TableOracle
-from support.shipped_history import Rows, ship
+from support.shipped_history import Rows, rows_of, ship
 
 FIRST = {SERVERS[0]: 400, SERVERS[1]: 0}
 SECOND = {SERVERS[0]: 700, SERVERS[1]: 200}
@@ -90,7 +90,7 @@ def test_two_runs_and_another_without_new_events(config, lake, rows, shared, cap
     # Not a terminal: one line per step.
     assert output.err.splitlines() == ["start Spark", "refresh: 0 of 400", "check"]
     old = Snapshot(lake.root)
-    pushed = sum(old.read(QUEUE_DAY, columns=["pushed"])["pushed"].to_pylist())
+    pushed = sum(rows_of(old, QUEUE_DAY)["pushed"].to_pylist())
     assert pushed == sum(row[1] == "pushed" for row in rows[SERVERS[0]][:400])
 
     ship(lake.root, rows, FIRST, SECOND)
@@ -106,7 +106,7 @@ def test_two_runs_and_another_without_new_events(config, lake, rows, shared, cap
     assert TableOracle(lake.root).all_differences() == []
     # A reader keeps its snapshot.
     again = Snapshot(lake.root, old.run)
-    assert again.read(QUEUE_MINUTE).equals(old.read(QUEUE_MINUTE))
+    assert rows_of(again, QUEUE_MINUTE).equals(rows_of(old, QUEUE_MINUTE))
     assert Snapshot(lake.root).extent(QUEUE_MINUTE).rows > old.extent(QUEUE_MINUTE).rows
 
     assert run_command.run(config) == 0

@@ -172,13 +172,17 @@ def test_an_array_column_is_the_arguments() -> None:
 @pytest.mark.parametrize(
     ("columns", "given", "error"),
     [
-        ({"a": "string"}, {}, "no kind: add a column `kind`, or set the option `kind`"),
-        ({"a": "string"}, {"kind": "k", "jid": "id"}, "there is no column 'id', but 'a'"),
-        ({"a": "string"}, {"kind": "k", "args": "a,b"}, "there is no column 'b', but 'a'"),
+        (
+            {"a": "string"},
+            {},
+            "The jobs have no kind. Add a column `kind`, or set the option `kind`.",
+        ),
+        ({"a": "string"}, {"kind": "k", "jid": "id"}, "There is no column 'id'. Columns: a."),
+        ({"a": "string"}, {"kind": "k", "args": "a,b"}, "There is no column 'b'. Columns: a."),
         (
             {"args": "bigint"},
             {"kind": "k"},
-            "column 'args' must be JSON text or an array, not bigint",
+            "Column 'args' must be JSON text or an array, not bigint.",
         ),
     ],
 )
@@ -191,10 +195,10 @@ def test_invalid_columns_are_reported_before_any_task(columns, given, error) -> 
     ("columns", "error"),
     [
         ({"args": strings("[1")}, "args must be JSON: "),
-        ({"args": strings("[NaN]")}, "NaN is no JSON"),
+        ({"args": strings("[NaN]")}, "NaN is not valid JSON"),
         ({"args": strings('[1],"queue":"x"')}, "args must be JSON: Extra data"),
         ({"x": pa.array([float("inf")])}, "Out of range float values are not JSON compliant"),
-        ({"jid": strings(None)}, "a row has no jid"),
+        ({"jid": strings(None)}, "A row has no jid"),
     ],
 )
 def test_an_invalid_row_is_an_error(columns, error) -> None:
@@ -249,7 +253,7 @@ def test_a_url_is_parsed() -> None:
 
 @pytest.mark.parametrize("text", ["", "host:7419", "http://host", "tcp://", "tcp://host:port"])
 def test_an_invalid_url_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="the url must be tcp://"):
+    with pytest.raises(ValueError, match="The URL must be tcp://"):
         parse(text)
 
 
@@ -272,7 +276,7 @@ def test_a_number_out_of_range_is_an_error() -> None:
 def test_a_wrong_password_is_refused(server: ServerProcess) -> None:
     with pytest.raises(Refused, match="Invalid password"):
         ServerConnection(parse(f"tcp://:wrong@127.0.0.1:{server.port}"))
-    with pytest.raises(Refused, match="wants a password"):
+    with pytest.raises(Refused, match="requires a password"):
         ServerConnection(parse(f"tcp://127.0.0.1:{server.port}"))
 
 
@@ -319,7 +323,7 @@ def batches(count: int, size: int = 500) -> Iterator[pa.RecordBatch]:
 def writer(server: ServerProcess, load: str = "L", **given: str) -> Writer:
     options = Options({"url": url(server), **given})
     kinds = {"jid": "string", "kind": "string", "n": "bigint"}
-    return Writer.begun(address(options), load, shape(kinds, options), options)
+    return Writer.opened(address(options), load, shape(kinds, options), options)
 
 
 def test_concurrent_attempts_stage_each_job_once(server: ServerProcess, client: RawFaktory) -> None:
@@ -362,7 +366,7 @@ def test_an_unfinished_release_names_the_command_to_finish_it(
     with CuttingProxy(server.port, answers=1, of=b'"left":', most=99) as proxy:
         monkeypatch.setattr(writing, "ATTEMPTS", 2)
         mine.address = mine.address._replace(port=proxy.port)
-        with pytest.raises(ConnectionError, match="`millrace pipeline loads --release L` ends it"):
+        with pytest.raises(ConnectionError, match="`millrace pipeline loads --release L`"):
             mine.commit([staged])
     mine.address = mine.address._replace(port=server.port)
     mine.abort([staged])  # like Spark in this case: released jobs are not taken back
@@ -385,8 +389,8 @@ def test_a_load_outlives_the_server_and_is_ended_by_name(tmp_path: Path) -> None
         options = Options(server_url)
         kinds = {"jid": "string", "kind": "string", "n": "bigint"}
         where = shape(kinds, options)
-        Writer.begun(address(options), "one", where, options).write(batches(300))
-        Writer.begun(address(options), "two", where, options).write(batches(200))
+        Writer.opened(address(options), "one", where, options).write(batches(300))
+        Writer.opened(address(options), "two", where, options).write(batches(200))
         server.restart()
         with ServerConnection(parse(f"tcp://127.0.0.1:{server.port}")) as wire:
             known = {load["load"]: load["staged"] for load in wire.ask({"loads": True})["loads"]}
@@ -472,7 +476,7 @@ def test_an_unfinished_load_is_continued(
 
 def test_errors_are_reported_before_any_task() -> None:
     rows = StructType().add("kind", "string")
-    with pytest.raises(ValueError, match=re.escape('jobs can only be added: use mode("append")')):
+    with pytest.raises(ValueError, match=re.escape('Jobs can only be added. Use mode("append").')):
         DefaultSource({}).writer(rows, overwrite=True)
     with pytest.raises(ValueError, match="option 'state' must be one of scheduled, "):
         DefaultSource({"state": "lost"}).reader(StructType())

@@ -1,7 +1,6 @@
 """Maintenance of the derived tables: the version of the last run stays readable."""
 
 import os
-import shutil
 from pathlib import Path
 
 from millrace.journal import maintenance as journal_maintenance
@@ -11,6 +10,7 @@ from millrace.pipeline.lake import Lake
 from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import QUEUE_DAY
 from report_lake import FIRST, ran, write
+from support.shipped_history import rows_of
 
 ROW = {"server": "a", "queue": "q", "day": FIRST}
 
@@ -23,7 +23,7 @@ def test_replaced_files_are_removed_and_the_last_run_stays_readable(
     table = delta.create(tmp_path, QUEUE_DAY)
     old = delta.files(table, tmp_path, QUEUE_DAY.name)
     delta.commit(tmp_path, QUEUE_DAY, table, delta.Change(None, [str(FIRST)], {}, 2))
-    shutil.rmtree(tmp_path / QUEUE_DAY.name / "_staging-test")
+    assert not list((tmp_path / QUEUE_DAY.name).glob("_staging-*"))
     write(lake, QUEUE_DAY, [ROW | {"pushed": 2}])
     ran(lake)
     table = delta.create(tmp_path, QUEUE_DAY)
@@ -43,5 +43,5 @@ def test_replaced_files_are_removed_and_the_last_run_stays_readable(
     os.utime(tmp_path / QUEUE_DAY.name / "_vacuumed", (0, 0))
     maintenance.maintain(tmp_path, {QUEUE_DAY.name: table})
     assert not old[0].path.exists()
-    assert Snapshot(tmp_path).read(QUEUE_DAY, columns=["pushed"]).to_pylist() == [{"pushed": 2}]
+    assert rows_of(Snapshot(tmp_path), QUEUE_DAY)["pushed"].to_pylist() == [2]
     delta.commit(tmp_path, QUEUE_DAY, table, delta.Change(None, None, {}, 3))

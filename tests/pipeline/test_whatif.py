@@ -18,7 +18,7 @@ from millrace.cli.pipeline.whatif import show
 from millrace.engine.events import Event
 from millrace.engine.states import LEASED, READY, STATE_NAMES
 from millrace.pipeline import answers
-from millrace.pipeline.buckets import Bucket, percentile
+from millrace.pipeline.buckets import Bucket, merged, percentiles
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.run import run
@@ -100,7 +100,7 @@ def _visit(event: Event, holder: int, ready: int, leased: int, ended: int) -> Vi
 
 def wait(results: dict[str, QueueResult], percent: int) -> float:
     rows = [Bucket(at, *row) for each in results.values() for at, row in each.waits.items()]
-    return percentile(rows, percent) or 0.0
+    return next(iter(percentiles(merged(rows), [percent])), 0.0)
 
 
 @pytest.mark.usefixtures("shared")

@@ -98,7 +98,7 @@ def test_no_lake_no_tables_no_pyarrow(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "<code>millrace pipeline run</code>.</p>" in empty.text
     assert "Run now" in empty.text
     missing = ModuleNotFoundError(name="pyarrow")
-    monkeypatch.setattr(build, "chosen", Mock(side_effect=missing))
+    monkeypatch.setattr(build, "chosen_days", Mock(side_effect=missing))
     assert "This page requires pyarrow" in get(room(Lake(tmp_path)), "/analytics").text
 
 

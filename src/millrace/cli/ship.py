@@ -13,7 +13,7 @@ from millrace.cli.output import ProgressBar
 from millrace.config import Config
 from millrace.extras import missing_package
 from millrace.journal.location import parse_location
-from millrace.journal.status import look
+from millrace.journal.status import shipping_status
 from millrace.pipeline.errors import PipelineError
 from millrace.records import ShippingStatus
 from millrace.store.errors import DataFolderInUse, StoreError
@@ -85,7 +85,7 @@ def shipping_of(config: Config) -> ShippingStatus:
     except NoServer:
         pass
     try:
-        found = look(folder, lake)
+        found = shipping_status(folder, lake)
     except StoreError as error:
         raise NotShipped(str(error)) from error
     return ShippingStatus(

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Final
 
-STEPS: Final = ("written", "committed", "synced", "told", "trimmed")
+STEPS: Final = ("written", "committed", "synced", "reported", "trimmed")
 _STEP: Final = os.environ.get("CRASH_MILLRACE", "")
 
 

@@ -37,7 +37,7 @@ from millrace.engine.events import Row
 from . import schema
 from .columns import FILE_SCHEMA, LAST_TIME, SCHEMA, Columns, convert, valid_time
 from .crash_points import crash_point
-from .location import EVENTS, LOG, LakeLocation, check_location, log_entries
+from .location import EVENTS, LOG, LakeLocation, check_location, log_actions, log_entries
 from .table_files import NO_HOOKS, SETTINGS, add_action, files, sync_log
 
 PARTITIONS: Final = ["day", "server"]
@@ -101,9 +101,7 @@ class DayEvents:
                 self._bounds[name] = min(low, first), max(high, last)
 
     def statistics(self) -> dict[str, Any]:
-        """The statistics in the form of the Delta log. Times have milliseconds there: the maximum
-        is rounded up.
-        """
+        """The statistics for the log. Its times have milliseconds: a maximum is rounded up."""
         times = {field.name for field in schema.FIELDS if field.kind == "timestamp"}
         lowest, highest = {}, {}
         for name, (low, high) in self._bounds.items():
@@ -187,9 +185,7 @@ class EventsTable:
         return self.position(f"{_CONVERT}{server}")
 
     def first(self, server: str, after: int = 0) -> int:
-        """Return the first event of a server in the files that begin after an event; 0 if there
-        is none.
-        """
+        """Return the first event of a server in the files after an event; 0 if there is none."""
         found = files(self._table, Path())
         firsts = (file.first_event for file in found if file.server == server)
         return min((first for first in firsts if first > after), default=0)
@@ -197,13 +193,6 @@ class EventsTable:
     def exists(self) -> bool:
         """Whether the table is still there."""
         return self.local is None or (self.local / LOG).is_dir()
-
-    def positions(self) -> dict[str, int]:
-        """Return the last event of every server."""
-        if self._table is None:
-            return {}
-        servers = {partition["server"] for partition in self._table.partitions()}
-        return {server: self.position(server) for server in sorted(servers)}
 
     def refresh(self) -> None:
         if self._table is not None:
@@ -408,12 +397,10 @@ def repair(lake: LakeLocation, server: str) -> list[str]:
 
 
 def _is_torn(content: bytes, server: str) -> bool:
-    """Whether an entry is empty, is not JSON in some line, or adds files of this server without
-    its transaction.
-    """
+    """Whether an entry is incomplete, or adds files of this server without its transaction."""
     adds = transaction = False
     try:
-        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+        actions = log_actions(content)
     except ValueError:
         return True
     for action in actions:
@@ -424,9 +411,7 @@ def _is_torn(content: bytes, server: str) -> bool:
 
 
 def _torn_checkpoint(folder: Path) -> list[str]:
-    """Return the checkpoint that `_last_checkpoint` names, if it is incomplete. The entries that it
-    summarizes still exist.
-    """
+    """Return the checkpoint that `_last_checkpoint` names, if it is incomplete."""
     try:
         content = (folder / _CHECKPOINT).read_bytes()
     except FileNotFoundError:

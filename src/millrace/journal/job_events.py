@@ -26,6 +26,7 @@ from .events_table import EventsTable
 from .identity import known_identity
 from .location import LakeLocation
 from .old_lake import last_landed
+from .table_files import quoted
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +47,7 @@ _SELECTED: Final = ", ".join(
 
 
 class JobKey(NamedTuple):
-    """The requested job, by its number, or by its id if the number is 0. Give both if both are
-    known.
-    """
+    """The number and the id of the requested job; 0 or empty if one is not known."""
 
     seq: int
     jid: str
@@ -122,16 +121,12 @@ def from_lake(folder: Path, lake: LakeLocation, key: JobKey, until: float) -> tu
 
 def _query(table: EventsTable, server: str, key: JobKey) -> Iterator[dict[int, EventRecord]]:
     """Yield the events of a job in parts."""
-    of_job = f"seq = {key.seq}" if key.seq else f"jid = {_quoted(key.jid)}"
+    of_job = f"seq = {key.seq}" if key.seq else f"jid = {quoted(key.jid)}"
     assert table.table is not None
-    sql = f"SELECT {_SELECTED} FROM events WHERE server = {_quoted(server)} AND {of_job}"  # noqa: S608
+    sql = f"SELECT {_SELECTED} FROM events WHERE server = {quoted(server)} AND {of_job}"  # noqa: S608
     reader = QueryBuilder().register("events", table.table).execute(sql)
     for batch in reader:
         yield _records({name: batch[name].to_pylist() for name in _NAMES})
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _records(values: dict[str, Any]) -> dict[int, EventRecord]:

@@ -1,11 +1,12 @@
 """The location of a lake: a folder, or the URI of an object store such as `s3://bucket/lake`.
 
-This module also has the names of the folders of a table.
+This module also reads the log of a table without the library that writes it.
 """
 
+import json
 import re
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 #: A folder is a Path, the URI of an object store is text.
 LakeLocation = Path | str
@@ -35,6 +36,11 @@ def check_location(lake: LakeLocation) -> None:
     found = _UNSUPPORTED.search(str(lake.absolute() if isinstance(lake, Path) else lake))
     if found:
         raise OSError(f"The path of the lake must not contain {found[0]}: {lake}")
+
+
+def log_actions(content: bytes) -> list[dict[str, Any]]:
+    """The actions of a log entry. Raises ValueError if the entry is incomplete."""
+    return [json.loads(line) for line in content.splitlines() if line.strip()]
 
 
 def log_entries(log: Path) -> list[str]:

@@ -50,9 +50,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def maintain(events: EventsTable, server: str, today: date) -> None:
-    """Run the maintenance that is due. Only the process that ships the events of `server` may call
-    it.
-    """
+    """Run the maintenance that is due. Only the process that ships `server` may call it."""
     if events.table is None:
         return
     if events.local is None:
@@ -79,9 +77,7 @@ def maintain_remote(table: DeltaTable) -> None:
 
 
 def compact(events: EventsTable, server: str, today: date) -> int:
-    """Replace small files of one day by a large one, if there is such a day. Return the number of
-    replaced files.
-    """
+    """Merge small files of one day, if there is such a day. Return the number of replaced files."""
     found = files(events.table, events.folder)
     own = [file for file in found if file.server == server and file.first_event]
     chosen = _choose(own, today)
@@ -151,9 +147,7 @@ def _logged(value: Any) -> Any:
 
 
 def checkpoint(table: DeltaTable, folder: Path, commits: int = CHECKPOINT_COMMITS) -> bool:
-    """Write a checkpoint and remove expired entries of the log, if the log has this number of
-    entries since the last checkpoint.
-    """
+    """Write a checkpoint if the last one is this number of commits ago, and clean up the log."""
     log = folder / LOG
     if table.version() - _last_checkpoint(log) < commits:
         return False
@@ -176,9 +170,7 @@ def _last_checkpoint(log: Path) -> int:
 def vacuum(
     table: DeltaTable, folder: Path, keep_versions: Sequence[int] = (), hours: int | None = None
 ) -> list[str]:
-    """Remove files that no version of the last days needs, and files that no commit names. Return
-    their names.
-    """
+    """Remove files that no version of the last days needs. Return their names."""
     removed = table.vacuum(
         retention_hours=int(RETENTION.total_seconds() // 3600) if hours is None else hours,
         dry_run=False,

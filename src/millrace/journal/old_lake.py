@@ -57,9 +57,7 @@ class Mark(msgspec.Struct):
 
 
 def unconverted(lake: Path) -> bool:
-    """Whether the folder has events that are not in the table `events`, or a conversion is not
-    complete.
-    """
+    """Whether the folder has events that are not in the table `events`."""
     if (lake / CONVERSION).exists():
         return True
     files = landed(lake)

@@ -4,11 +4,10 @@ The server process reads this number at start and must not load that library. Th
 the log nearly always contain the number; otherwise it is in a checkpoint, and the library reads it.
 """
 
-import json
 from pathlib import Path
 from typing import Final
 
-from .location import EVENTS, LOG, LakeLocation, is_remote, log_entries
+from .location import EVENTS, LOG, LakeLocation, is_remote, log_actions, log_entries
 from .old_lake import last_landed
 
 #: The number of entries to read before the library is used.
@@ -52,7 +51,7 @@ def _transaction(content: bytes, server: str) -> int | None:
     if server.encode() not in content:
         return None
     try:
-        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+        actions = log_actions(content)
     except ValueError:
         return None
     for action in actions:

@@ -24,7 +24,7 @@ from millrace.store.folders import outbox_reader
 from millrace.store.store import EventRange
 
 from .events_table import EventRun, EventsTable, OtherShipper, repair
-from .identity import identity, new_identity
+from .identity import identity, replace_identity
 from .location import LakeLocation
 from .maintenance import maintain
 from .old_lake import last_landed
@@ -103,23 +103,14 @@ class Shipment:
         os.close(self._lock)
 
     def _check_identity(self, begun: int) -> None:
-        """Assign a new identity if the lake is ahead of the store: the folder is a restored copy,
-        and the lake contains events that this copy does not have.
-        """
-        if self.next <= (begun or self._outbox.range().next_event):
-            return
-        old, self.server = self.server, new_identity(self._folder)
-        log.warning(
-            "The lake has events of server %s up to %d, but the data folder ends before that: it "
-            "was restored from an older copy. It continues as server %s.",
-            old, self.next - 1, self.server,
-        )  # fmt: skip
-        self.next = self._next()
+        """Assign a new identity if the lake is ahead of the store: the folder is a copy."""
+        end = begun or self._outbox.range().next_event
+        if self.next > end:
+            self.server = replace_identity(self._folder, self.server, self.next - 1, end)
+            self.next = self._next()
 
     def ship(self, until: int | None = None) -> Iterator[Shipped]:
-        """Ship all events before number `until`, and later events in the same commit. Without
-        `until`, ship all events.
-        """
+        """Ship all events, or at least those before number `until`."""
         while until is None or self.next < until:
             builder = CommitBuilder(self._max_events)
             for events in self._outbox.read(self.next):
@@ -182,9 +173,7 @@ class CommitBuilder:
 
 
 def _lock(folder: Path) -> int:
-    """Lock the shipping of a data folder. A previous process may still be terminating, so wait for
-    it.
-    """
+    """Lock the shipping of a data folder. A previous process may still be terminating."""
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + LOCK_TIMEOUT
     while True:

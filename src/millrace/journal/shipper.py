@@ -43,7 +43,7 @@ def main(folder: Path, lake: LakeLocation, max_events: int, begun: int) -> int:
                             server, shipment.next, files=shipped.files, missing=shipped.missing
                         )
                     )
-                    crash_point("told")
+                    crash_point("reported")
                 _send(ShipperReply(server, shipment.next, done=True))
                 _maintain(shipment)
     except (*FAILURES, StoreError) as error:

@@ -33,9 +33,7 @@ class StateSnapshot(NamedTuple):
 
 
 def snapshot(folder: Path, progress: Progress | None = None) -> StateSnapshot:
-    """Read the state between two commits, with or without a running server. The folder is not
-    changed.
-    """
+    """Read the state between two commits, with or without a running server."""
     found = read_snapshot(folder, progress)
     event = found.next_event - 1
     statistics = found.statistics
@@ -46,13 +44,13 @@ def snapshot(folder: Path, progress: Progress | None = None) -> StateSnapshot:
 def _jobs_table(jobs: Iterable[Job]) -> "pa.Table":
     import pyarrow as pa  # noqa: PLC0415 - see journal.schema
 
-    some = list(jobs)
+    listed = list(jobs)
     return pa.table(
         {
-            "seq": pa.array([job.seq for job in some], pa.int64()),
-            "jid": pa.array([job.jid for job in some], pa.string()),
-            "queue": pa.array([job.queue for job in some], pa.string()),
-            "state": pa.array([STATE_NAMES[job.state] for job in some], pa.string()),
+            "seq": pa.array([job.seq for job in listed], pa.int64()),
+            "jid": pa.array([job.jid for job in listed], pa.string()),
+            "queue": pa.array([job.queue for job in listed], pa.string()),
+            "state": pa.array([STATE_NAMES[job.state] for job in listed], pa.string()),
         }
     )
 
@@ -61,33 +59,31 @@ def queues_table(queues: Iterable[Queue], event: int) -> "pa.Table":
     """Return the number of jobs per queue and state, after an event."""
     import pyarrow as pa  # noqa: PLC0415
 
-    some = list(queues)
+    listed = list(queues)
     columns = {
-        "queue": pa.array([name for name, _ in some], pa.string()),
-        "event": pa.array([event] * len(some), pa.int64()),
+        "queue": pa.array([name for name, _ in listed], pa.string()),
+        "event": pa.array([event] * len(listed), pa.int64()),
     }
     for number, state in enumerate(STATE_NAMES[:6]):
-        columns[state] = pa.array([counts[number] for _, counts in some], pa.int64())
+        columns[state] = pa.array([counts[number] for _, counts in listed], pa.int64())
     return pa.table(columns)
 
 
 def days_table(days: Iterable[QueueDay | QueueStatistics], event: int) -> "pa.Table":
-    """Return the statistics after an event, with the column names of the table queue_day; days are
-    numbers.
-    """
+    """Return the statistics after an event, with the columns of queue_day; days are numbers."""
     import pyarrow as pa  # noqa: PLC0415
 
-    some = list(days)
+    listed = list(days)
     columns = {
-        "queue": pa.array([each.queue for each in some], pa.string()),
-        "day": pa.array([each.day for each in some], pa.int64()),
-        "event": pa.array([event] * len(some), pa.int64()),
-        "failures": pa.array([each.failures for each in some], pa.int64()),
-        "failed": pa.array([each.failed for each in some], pa.int64()),
-        "retries": pa.array([each.retries for each in some], pa.int64()),
+        "queue": pa.array([each.queue for each in listed], pa.string()),
+        "day": pa.array([each.day for each in listed], pa.int64()),
+        "event": pa.array([event] * len(listed), pa.int64()),
+        "failures": pa.array([each.failures for each in listed], pa.int64()),
+        "failed": pa.array([each.failed for each in listed], pa.int64()),
+        "retries": pa.array([each.retries for each in listed], pa.int64()),
     }
     for name in _SPREADS:
-        spreads = [getattr(each, name) for each in some]
+        spreads = [getattr(each, name) for each in listed]
         columns[f"{name}_n"] = pa.array([spread.count for spread in spreads], pa.int64())
         columns[f"{name}_mean"] = pa.array([spread.mean for spread in spreads], pa.float64())
         columns[f"{name}_var"] = pa.array([spread.variance for spread in spreads], pa.float64())

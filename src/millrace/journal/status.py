@@ -19,7 +19,7 @@ class Status(NamedTuple):
     bytes: int
 
 
-def look(folder: Path, lake: LakeLocation) -> Status:
+def shipping_status(folder: Path, lake: LakeLocation) -> Status:
     """Return the status of a folder. In an empty folder all events count as shipped."""
     if not has_store(folder):
         return Status("", 1, 1, 0)

@@ -40,6 +40,11 @@ SETTINGS: Final = {
 }
 
 
+def quoted(text: str) -> str:
+    """A text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def arrow_schema(types: Mapping[str, str]) -> Schema:
     """The schema of columns that accept nulls, from their types in Spark's notation."""
     return Schema([Column(name, ARROW[kind], nullable=True) for name, kind in types.items()])

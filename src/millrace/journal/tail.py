@@ -33,11 +33,11 @@ def _read_page(folder: Path, start: int, limit: int) -> JournalPage:
         start = max(1, outbox.range().next_event - limit)
     rows = (
         (number, row)
-        for stretch in outbox.read(start)
-        for number, row in enumerate(stretch.rows, stretch.first)
+        for events in outbox.read(start)
+        for number, row in enumerate(events.rows, events.first)
     )
-    events = [_event(number, row) for number, row in islice(rows, limit)]
-    return JournalPage(events, events[-1].event + 1 if events else start)
+    page = [_event(number, row) for number, row in islice(rows, limit)]
+    return JournalPage(page, page[-1].event + 1 if page else start)
 
 
 def _event(number: int, row: Row) -> JournalEvent:

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import msgspec
 
-from .errors import PipelineError
+from .errors import NoTables
 from .lake import Lake, open_lake, write_json
+from .remote import shown
 from .snapshot import Snapshot
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -20,9 +21,7 @@ def opened(root: Path) -> Snapshot:
     """The tables of the last run of a lake; an error if there was none."""
     snapshot = Snapshot(open_lake(root).root)
     if snapshot.run is None:
-        raise PipelineError(
-            f"The lake {root} has no tables yet. Create them with `millrace pipeline run`."
-        )
+        raise NoTables(shown(root))
     return snapshot
 
 

@@ -49,14 +49,9 @@ def merged(buckets: Iterable[Bucket]) -> list[Bucket]:
     return [found[bucket] for bucket in sorted(found)]
 
 
-def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
-    """Return the duration in microseconds at a percentile; None if there are no durations."""
-    return next(iter(percentiles(merged(buckets), (percent,))), None)
-
-
 def percentiles(buckets: Sequence[Bucket], percents: Sequence[int]) -> list[float]:
-    """Return the durations at several percentiles, in ascending order, in one pass. The buckets are
-    sorted and distinct.
+    """Return the durations in microseconds at ascending percentiles; empty without buckets.
+    The buckets are sorted and distinct.
     """
     total = sum(each.n for each in buckets)
     found: list[float] = []

@@ -82,15 +82,7 @@ def create(environ: Mapping[str, str] = os.environ) -> Path:
 
 def _run(command: list[str], environ: Mapping[str, str]) -> None:
     try:
-        done = subprocess.run(  # noqa: S603 - commands of ours
-            command,
-            env=environ,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=CREATE_TIMEOUT,
-            check=False,
-        )
+        done = java.run(*command, environ=environ, timeout=CREATE_TIMEOUT)
     except subprocess.TimeoutExpired as error:
         raise PipelineError("Java takes too long to write a class archive.") from error
     if done.returncode:

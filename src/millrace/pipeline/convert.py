@@ -1,18 +1,24 @@
 """Conversion of a lake of format 1: its events move to the Delta table `events`.
 
 A lake of format 1 has events in files of batches (`tables`, listed by `ops`) and in shipped files
-(`landing`). The conversion reads the events of each server in their order, adds the columns of
-event version 3, and commits them in windows. Each commit records the last converted event, so an
-interrupted conversion continues after it. At the end the old folders move to `old`. The next run of
-the pipeline computes all derived tables.
+(`landing`). An event of a batch is either in a compacted file, which the `_sealed.json` of its day
+names, or in a file of a batch after the last batch in the seal.
+
+The conversion reads the events of each server in their order, adds the columns of event version 3,
+and commits them in windows. Each commit records the last converted event, so an interrupted
+conversion continues after it. At the end the old folders move to `old`. The next run of the
+pipeline computes all derived tables.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,7 +33,6 @@ from millrace.journal.totals import LifetimeTotals
 
 from .errors import PipelineError
 from .lake import Lake, locked
-from .old_batches import batches, ingested_files
 from .progress import Progress, silent
 
 #: The number of events per commit.
@@ -35,6 +40,8 @@ WINDOW_EVENTS: Final = 200_000
 OLD: Final = "old"
 FOLDERS: Final = ("landing", "tables", "ops", "staging")
 _UNREADABLE: Final = (pa.ArrowException, OSError)
+
+T = TypeVar("T")
 
 
 class Source(NamedTuple):
@@ -126,7 +133,7 @@ class _Server:
             if source.first <= last and source.last >= first:
                 rows = _rows(source.path, self._server, first, last)
                 if not source.checked:
-                    valid = rows.filter(_valid(rows))
+                    valid = rows.filter(_valid())
                     refused += rows.num_rows - valid.num_rows
                     rows = valid
                 found.append(rows)
@@ -164,6 +171,65 @@ def _sources(lake: Lake) -> tuple[dict[str, list[Source]], list[str]]:
     return found, unreadable
 
 
+# The records of ingested events
+
+
+class OldPart(msgspec.Struct, frozen=True):
+    """The events of a batch on one day."""
+
+    day: date
+    files: list[str]
+
+
+class OldBatch(msgspec.Struct, frozen=True):
+    """The record of a batch: the landing files, and the files with their events."""
+
+    batch: int
+    files: list[str]
+    parts: list[OldPart]
+
+
+class OldSeal(msgspec.Struct, frozen=True):
+    """The compacted files of a day, which include all batches up to `max_batch`."""
+
+    max_batch: int
+    files: list[str]
+
+
+def batches(root: Path) -> list[OldBatch]:
+    """Return the records of all batches, in order."""
+    folder = root / "ops" / "batches"
+    paths = [path for path in folder.glob("b-*.json") if not path.name.endswith(".intent.json")]
+    return sorted((_decode(path, OldBatch) for path in paths), key=lambda each: each.batch)
+
+
+def ingested_files(root: Path, known: list[OldBatch]) -> list[Path]:
+    """Return the files with the events of these batches."""
+    found: list[Path] = []
+    hot, cold = root / "tables" / "events_hot", root / "tables" / "events"
+    seals: dict[date, OldSeal] = {}
+    for day in sorted({part.day for batch in known for part in batch.parts}):
+        path = cold / f"day={day}" / "_sealed.json"
+        if path.exists():
+            seals[day] = _decode(path, OldSeal)
+            found += [path.with_name(name) for name in seals[day].files]
+    for batch in known:
+        for part in batch.parts:
+            if part.day not in seals or batch.batch > seals[part.day].max_batch:
+                found += [hot / f"day={part.day}" / name for name in part.files]
+    return found
+
+
+def _decode(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise PipelineError(f"{path} is damaged ({error}). Restore it from a backup.") from error
+
+
+# Files
+
+
 def _ranges(path: Path) -> Iterator[tuple[str, int, int]]:
     """The first and the last event of each server in a file."""
     try:
@@ -183,41 +249,30 @@ def _rows(path: Path, server: str, first: int, last: int) -> pa.Table:
         & (pc.field("event_id") >= first)
         & (pc.field("event_id") <= last)
     )
+    nullable = pa.schema([field.with_nullable(True) for field in schema.arrow()])
     try:
-        rows = pq.read_table(path, filters=wanted, partitioning=None)
+        return pq.read_table(path, filters=wanted, partitioning=None, schema=nullable)
     except _UNREADABLE as error:
         raise PipelineError(f"Cannot read {path}: {error}") from error
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
-        for field in schema.arrow()
-    ]
-    loose = pa.schema([field.with_nullable(True) for field in schema.arrow()])
-    return pa.Table.from_arrays(columns, schema=loose)
 
 
-def _valid(rows: pa.Table) -> Any:
+def _valid() -> pc.Expression:
     """Whether a row is an event: required columns are set, names are known, the move is legal."""
-    valid = pc.greater_equal(rows.column("event_id"), 1)
-    for field in schema.FIELDS:
-        if field.required:
-            valid = pc.and_(valid, pc.is_valid(rows.column(field.name)))
-    flushed = pc.equal(rows.column("type"), schema.FLUSHED)
-    valid = pc.and_(valid, _known(rows.column("type"), schema.TYPES))
-    valid = pc.and_(valid, _known(rows.column("state"), schema.STATES))
-    valid = pc.and_(valid, pc.or_(_known(rows.column("origin"), schema.ORIGINS), flushed))
-    actor = rows.column("actor")
-    valid = pc.and_(valid, pc.or_(pc.is_null(actor), _known(actor, schema.ORIGINS)))
-    before = rows.column("before")
-    moves = pc.binary_join_element_wise(rows.column("type"), before, rows.column("state"), ">")
+    cause, before, state, origin, actor = map(
+        pc.field, ("type", "before", "state", "origin", "actor")
+    )
+    required = (pc.field(field.name).is_valid() for field in schema.FIELDS if field.required)
+    moves = pc.binary_join_element_wise(cause, before, state, ">")
     legal = [">".join(each) for each in (*schema.LEGAL, (schema.FLUSHED, "gone", "gone"))]
-    unknown = pc.and_(pc.is_null(before), pc.less(rows.column("version"), 2))
-    return pc.fill_null(pc.and_(valid, pc.or_(unknown, _known(moves, legal))), False)
-
-
-def _known(values: Any, names: Iterable[str]) -> Any:
-    return pc.is_in(values, pa.array(sorted(names)))
+    valid = (
+        (pc.field("event_id") >= 1)
+        & cause.isin(schema.TYPES)
+        & state.isin(schema.STATES)
+        & (origin.isin(schema.ORIGINS) | (cause == schema.FLUSHED))
+        & (actor.is_null() | actor.isin(schema.ORIGINS))
+        & ((before.is_null() & (pc.field("version") < 2)) | moves.isin(legal))
+    )
+    return reduce(and_, required, valid)
 
 
 def _by_day(rows: pa.Table) -> Iterator[tuple[date, pa.Table]]:

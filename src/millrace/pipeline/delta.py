@@ -10,6 +10,7 @@ syncs the files before the commit and the log entry after it.
 """
 
 import secrets
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -105,9 +106,15 @@ def schema(table: Derived) -> Schema:
     return Schema.from_arrow(arrow_schema(table.all_types))
 
 
+def staging(root: Path, table: Derived) -> Path:
+    """A new name for a folder of files that a commit will move into the table."""
+    return root / table.name / f"{STAGING}{secrets.token_hex(8)}"
+
+
 class Change(NamedTuple):
-    """A change of a derived table. `replaced` are the values of the partition column whose rows
-    are replaced; None appends. An empty partition column and an empty list replace all rows.
+    """A change of a derived table. `staged` is the folder with its new files. `replaced` are the
+    values of the partition column whose rows are replaced; None appends. An empty partition column
+    and an empty list replace all rows.
     """
 
     staged: Path | None
@@ -148,12 +155,12 @@ def commit(root: Path, table: Derived, target: DeltaTable, change: Change) -> No
     if origin(root) is None:
         sync_log(root / table.name / LOG, before)
     reached(f"{table.name}:committed")
+    if change.staged is not None:
+        shutil.rmtree(change.staged, ignore_errors=True)
 
 
 def _install(staged: Path, root: Path, table: Derived, run: int) -> list[AddAction]:
-    """Rename the staged files to new names in the table's folder, and make them durable before a
-    commit names them: sync them, or copy them to the store.
-    """
+    """Rename the staged files, and make them durable before a commit names them."""
     actions, places = [], []
     folder, partition = root / table.name, table.partition
     for path in sorted(staged.rglob("part-*.parquet")):

@@ -2,7 +2,7 @@
 
 
 class PipelineError(Exception):
-    """The pipeline cannot do that; the text says why, and what to do."""
+    """The operation failed. The message gives the reason and the action to take."""
 
 
 class NoJava(PipelineError):
@@ -10,7 +10,21 @@ class NoJava(PipelineError):
 
 
 class NoLake(PipelineError):
-    """There is no lake at this path."""
+    """No events have been shipped to a lake at this location."""
+
+    def __init__(self, lake: str) -> None:
+        super().__init__(
+            f"No lake at {lake}. Name its folder with --lake, or ship events to it first."
+        )
+
+
+class NoTables(PipelineError):
+    """No run has created the tables of the lake yet."""
+
+    def __init__(self, lake: str) -> None:
+        super().__init__(
+            f"The lake {lake} has no tables yet. Create them with `millrace pipeline run`."
+        )
 
 
 class LakeBusy(PipelineError):

@@ -18,9 +18,7 @@ _PATTERN: Final = str.maketrans({c: f"\\{c}" for c in "[]{}*?\\"})
 
 
 def located(path: Path) -> str:
-    """Return a path as a URI for Spark. It always refers to a local or mounted file system,
-    never to the default file system of a cluster.
-    """
+    """Return a path as a URI, because a cluster has another default file system."""
     return f"file:{path.absolute()}"
 
 
@@ -31,13 +29,12 @@ def readable(*paths: Path) -> list[str]:
 
 def load(spark: "SparkSession", root: Path, table: Derived, chosen: Sequence[File]) -> "DataFrame":
     """Read the given files of a table; the folder names have the partition columns."""
-    types = table.all_types
     if not chosen:
-        nothing = ", ".join(f"CAST(null AS {kind}) AS {name}" for name, kind in types.items())
-        return spark.sql(f"SELECT {nothing} WHERE false")
+        types = table.all_types.items()
+        nulls = ", ".join(f"CAST(null AS {kind}) AS {name}" for name, kind in types)
+        return spark.sql(f"SELECT {nulls} WHERE false")
     fetch(root, (file.path for file in chosen))
-    ddl = ", ".join(f"{name} {kind}" for name, kind in types.items())
-    reader = spark.read.schema(ddl).option("basePath", located(root / table.name))
+    reader = spark.read.schema(table.ddl).option("basePath", located(root / table.name))
     return reader.parquet(*readable(*(file.path for file in chosen)))
 
 

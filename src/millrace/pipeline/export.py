@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from .errors import PipelineError
-from .outfile import whole
+from .outfile import output_file
 from .progress import Progress, silent
 from .snapshot import Extent, Snapshot
 from .snapshot import schema as arrow_schema
@@ -61,7 +61,7 @@ def export(
             done += piece.num_rows
             progress(table.name, done, total)
 
-    with whole(out) as file:
+    with output_file(out) as file:
         FORMS[form](counted(), arrow_schema(table), file)
     return Exported(table.name, done)
 

@@ -17,7 +17,7 @@ import msgspec
 from .errors import PipelineError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from .snapshot import Snapshot
 
@@ -179,33 +179,30 @@ def forecast(
 
 def _series(spark: "SparkSession", last: int, queue: str | None) -> Iterable[Series]:
     """Arrivals and backlogs of each queue by hour, with zeros for hours without events."""
-    hour = f"unix_micros(minute) DIV {_HOUR}"
     where = "WHERE queue = :queue" if queue is not None else ""
     arguments = {} if queue is None else {"queue": queue}
     rows = spark.sql(
         f"""
-        SELECT queue, {hour} AS hour, sum(pushed) AS pushed, sum(ready) AS ready,
-            sum(completed) AS completed, sum(run_us) AS run_us
+        SELECT queue, unix_micros(minute) DIV {_HOUR} AS hour, sum(pushed) AS pushed,
+            sum(ready) AS ready, sum(completed) AS completed, sum(run_us) AS run_us
         FROM queue_minute {where} GROUP BY queue, hour HAVING hour < {last}
         """,
         args=arguments,
     ).collect()
-    found: dict[str, dict[int, tuple[float, float, float, float]]] = {}
+    by_queue: dict[str, dict[int, Row]] = {}
     for row in rows:
-        found.setdefault(row.queue, {})[row.hour] = (
-            float(row.pushed), float(row.ready), float(row.completed), float(row.run_us)
-        )  # fmt: skip
-    nothing = (0.0, 0.0, 0.0, 0.0)
-    for name, by_hour in sorted(found.items()):
+        by_queue.setdefault(row.queue, {})[row.hour] = row
+    for name, by_hour in sorted(by_queue.items()):
         start = max(min(by_hour), last - MAX_WEEKS * WEEK)
-        depth = sum(each[1] for hour, each in by_hour.items() if hour < start)
+        depth = float(sum(row.ready for hour, row in by_hour.items() if hour < start))
         arrivals, backlog = [], []
-        for each in (by_hour.get(number, nothing) for number in range(start, last)):
-            depth += each[1]
-            arrivals.append(each[0])
+        for hour in range(start, last):
+            of_hour = by_hour.get(hour)
+            depth += of_hour.ready if of_hour else 0
+            arrivals.append(float(of_hour.pushed) if of_hour else 0.0)
             backlog.append(max(0.0, depth))
-        completed = sum(each[2] for each in by_hour.values())
-        run = sum(each[3] for each in by_hour.values()) / 1e6 / completed if completed else 0.0
+        completed = sum(row.completed for row in by_hour.values())
+        run = sum(row.run_us for row in by_hour.values()) / 1e6 / completed if completed else 0.0
         yield Series(name, "arrivals", last, arrivals, run)
         yield Series(name, "backlog", last, backlog, 0.0)
 

@@ -100,6 +100,21 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Java:
     return java
 
 
+def run(
+    *command: str, environ: Mapping[str, str], timeout: int
+) -> subprocess.CompletedProcess[str]:
+    """Run a command, and capture its output."""
+    return subprocess.run(  # noqa: S603 - a command of ours, or a Java of the user
+        command,
+        env=environ,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+    )
+
+
 def is_usable(version: tuple[int, int, int]) -> bool:
     return version[0] in {17, 21} or version >= (25, 0, 3)
 
@@ -124,22 +139,14 @@ def _version(binary: Path, environ: Mapping[str, str]) -> tuple[int, int, int] |
     """Return the version of a binary, or the reason that Spark cannot use it."""
     clean = {name: value for name, value in environ.items() if name not in AMBIENT}
     try:
-        answer = subprocess.run(  # noqa: S603 - the binary is from the user's own environment
-            [binary, "-version"],
-            env=clean,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
+        answer = run(str(binary), "-version", environ=clean, timeout=60)
     except OSError as error:
         return f"cannot be started: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return "does not end when asked for its version"
+        return "does not print its version within 60 s"
     match = _VERSION.search(answer.stderr + answer.stdout)
     if answer.returncode or match is None:
-        return "does not say its version"
+        return "does not print its version"
     version = (int(match[2]), int(match[3] or 0), int(match[4] or 0))
     if not is_usable(version):
         return f"is Java {match[1]}, and Spark needs 17, 21, or 25.0.3 and later"

@@ -8,26 +8,65 @@ The first pass reads all jobs, few of which still exist. It therefore aggregates
 hash aggregate that can spill), and a second pass fetches the other columns of the remaining jobs.
 """
 
-from datetime import datetime
-from typing import Final
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.durable_files import make, sync
 from millrace.journal.schema import FLUSHED, STATES
+
+from . import events
+from .lake import Lake
+
+#: Up to this number of jobs, Spark sends them to every task. With more jobs, it sorts the events.
+MAX_BROADCAST: Final = 1_000_000
 
 #: State numbers fit into 3 bits, so that a state and an event number share a 64-bit integer.
 GONE: Final = STATES.index("gone")
 #: The most frequent states are compared first, because each name costs a comparison.
 _COMMON: Final = ("leased", "ready", "gone", "done", "new", "scheduled", "dead", "blocked")
-#: States of jobs that exist on the server.
-KEPT: Final = ("ready", "scheduled", "blocked", "leased", "done", "dead")
 
-#: Columns of each job.
-JOB: Final = (
-    "server", "seq", "jid", "queue", "kind", "origin", "state", "priority", "attempt", "worker",
-    "created", "since", "due", "event_id",
-)  # fmt: skip
+
+class Depth(msgspec.Struct):
+    """The number of jobs of a queue in each state."""
+
+    server: str
+    queue: str
+    ready: int
+    scheduled: int
+    blocked: int
+    leased: int
+    done: int
+    dead: int
+
+
+class JobState(msgspec.Struct):
+    """A job according to its last event; `since` is the time of that event."""
+
+    server: str
+    seq: int
+    jid: str
+    queue: str
+    kind: str
+    origin: str
+    state: str
+    priority: float
+    attempt: int
+    worker: str | None
+    created: datetime | None
+    since: datetime
+    due: datetime | None
+    event_id: int
+
+
+#: States of jobs that exist on the server.
+KEPT: Final = Depth.__struct_fields__[2:]
+
 
 # Expressions in SQL.
 
@@ -69,9 +108,7 @@ _ALIVE: Final = f"""
 
 
 def alive(events: DataFrame) -> DataFrame:
-    """Return the jobs that exist after these events: `server`, `seq`, and the `event_id` of the
-    last event of each job.
-    """
+    """Return `server`, `seq` and the last `event_id` of the jobs that exist after these events."""
     return events.sparkSession.sql(_ALIVE, events=events)
 
 
@@ -83,10 +120,59 @@ def until(events: DataFrame, moment: datetime) -> DataFrame:
 def jobs(events: DataFrame, alive: DataFrame) -> DataFrame:
     """Return all columns of these jobs, from the last event of each job."""
     last = events.join(alive.select("server", "event_id"), ["server", "event_id"], "left_semi")
-    return last.withColumnRenamed("time", "since").select(*JOB)
+    return last.withColumnRenamed("time", "since").select(*JobState.__struct_fields__)
 
 
 def depths(jobs: DataFrame) -> DataFrame:
     """Count the jobs of each queue in each state."""
     counts = [F.expr(f"count_if(state = '{state}') AS {state}") for state in KEPT]
     return jobs.groupBy("server", "queue").agg(*counts)
+
+
+# The state at a given time
+
+
+class Which(NamedTuple):
+    """Filters jobs; an empty value matches any job."""
+
+    queue: str = ""
+    state: str = ""
+
+
+class State:
+    """All jobs that existed at a point in time."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, moment: datetime, which: Which | None = None
+    ) -> None:
+        read = events.read(spark, lake.root, last=moment.astimezone(UTC).date())
+        past = until(read, moment)
+        known = alive(past).cache()
+        self.count = known.count()
+        found = jobs(past, F.broadcast(known) if self.count <= MAX_BROADCAST else known)
+        for column, value in (which or Which())._asdict().items():
+            found = found.where(F.col(column) == value) if value else found
+        self._jobs = found
+
+    def depths(self) -> list[Depth]:
+        rows = depths(self._jobs).orderBy("server", "queue").toArrow()
+        return [Depth(**row) for row in rows.to_pylist()]
+
+    def jobs(self, limit: int) -> list[JobState]:
+        """Return the oldest jobs."""
+        rows = self._jobs.orderBy("server", "seq").limit(limit).toArrow()
+        return [JobState(**row) for row in rows.to_pylist()]
+
+    def write(self, place: Path) -> None:
+        """Write all jobs to one Parquet file."""
+        aside = place.absolute().with_name(f".{place.name}.writing")
+        rows = self._jobs.repartition(1).sortWithinPartitions("server", "seq")
+        try:
+            rows.write.mode("overwrite").parquet(events.located(aside))
+            (part,) = aside.glob("part-*.parquet")
+            make(place.absolute().parent)
+            sync(part)
+            part.replace(place)
+            sync(place.absolute().parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)

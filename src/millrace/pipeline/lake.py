@@ -43,9 +43,7 @@ def open_lake(root: Path) -> Lake:
     """Open the lake in a folder. Raises NoLake if no events have been shipped to it."""
     check_format(root)
     if not _has_events(root):
-        raise NoLake(
-            f"No lake at {shown(root)}. Name its folder with --lake, or ship events to it first."
-        )
+        raise NoLake(shown(root))
     return Lake(root)
 
 

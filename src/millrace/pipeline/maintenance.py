@@ -22,7 +22,8 @@ def maintain(root: Path, tables: "Mapping[str, DeltaTable]") -> None:
     if origin(root) is not None:
         for table in tables.values():
             maintain_remote(table)
-        discard(root, (file.path for name, of in tables.items() for file in files(of, root, name)))
+        kept = [file.path for name in tables for file in files(tables[name], root, name)]
+        discard(root, kept)
         return
     for name, table in tables.items():
         folder, version = root / name, table.version()

@@ -14,7 +14,7 @@ STANDARD: Final = "-"
 
 
 @contextlib.contextmanager
-def whole(name: str) -> Iterator[BinaryIO]:
+def output_file(name: str) -> Iterator[BinaryIO]:
     """Write to a temporary file and rename it when it is complete, replacing any existing file."""
     if name == STANDARD:
         try:

@@ -10,8 +10,6 @@ merged tables. It follows after the last window, once for all touched days.
 """
 
 import os
-import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,11 +19,12 @@ from millrace.journal.location import EVENTS
 from millrace.journal.table_files import File
 
 from . import tables as d
-from .delta import STAGING, Change, Position, commit, create, files, open_table, position
+from .delta import Change, Position, commit, create, files, open_table, position, staging
 from .errors import NoLake, PipelineError
 from .events import load, located
 from .packed import pack, unpack, write
 from .progress import Progress, silent
+from .remote import shown
 from .window_tables import WindowTables
 from .windows import WINDOW_EVENTS, Contents, Window, contents, file_ends, windows
 
@@ -36,16 +35,6 @@ if TYPE_CHECKING:
 #: `jobs_open` is merged if it has more rows or files than this beside the open jobs.
 MERGE_ROWS: Final = 200_000
 MERGE_FILES: Final = 300
-#: The settings that depend on the size of a window.
-_TUNED: Final = (
-    "spark.sql.shuffle.partitions",
-    "spark.sql.codegen.wholeStage",
-    "spark.sql.codegen.factoryMode",
-    "spark.sql.adaptive.enabled",
-    "spark.sql.maxConcurrentOutputFileWriters",
-    "spark.sql.autoBroadcastJoinThreshold",
-    "spark.sql.optimizer.dynamicPartitionPruning.enabled",
-)
 #: A day of an appended table is rewritten as one file when it has this number of files.
 COMPACT_FILES: Final = 64
 #: Up to this number of events, generated code costs more than it saves.
@@ -94,7 +83,7 @@ class TableRefresh:
     ) -> None:
         found = open_table(root, EVENTS)
         if found is None:
-            raise NoLake(f"No lake at {root}. Name its folder with --lake, or ship events first.")
+            raise NoLake(shown(root))
         self._spark, self._root, self._run = spark, root, run
         self._limit, self._progress = window_events, progress
         self.events: DeltaTable = found
@@ -147,7 +136,7 @@ class TableRefresh:
         base, rows = sum(largest.values()), sum(file.rows for file in found)
         if rows - base <= max(MERGE_ROWS, base // 2) and len(found) <= MERGE_FILES:
             return False
-        self._read(table, found).createOrReplaceTempView("open_rows")
+        load(self._spark, self._root, table, found).createOrReplaceTempView("open_rows")
         merged = self._spark.sql(d.newest("open_rows")).repartition("server")
         self._replace(table, merged, sorted({file.server or "" for file in found}))
         return True
@@ -161,7 +150,8 @@ class TableRefresh:
                 days_of.setdefault(str(file.day), []).append(file)
             for day, found in days_of.items():
                 if len(found) >= COMPACT_FILES:
-                    self._replace(table, self._read(table, found).repartition(1), [day])
+                    rows = load(self._spark, self._root, table, found).repartition(1)
+                    self._replace(table, rows, [day])
                     done += 1
         return done
 
@@ -191,7 +181,7 @@ class TableRefresh:
         for table in tables:
             frames[table.name] = rows.rows(table, frames)
         packed = pack(frames).toArrow()
-        staged = {table.name: self._staging(table) for table in tables}
+        staged = {table.name: staging(self._root, table) for table in tables}
         for table in tables:
             write(unpack(packed, table), table, staged[table.name])
         return staged
@@ -207,45 +197,39 @@ class TableRefresh:
         change = Change(staged, replaced, end, self._run)
         commit(self._root, table, self.tables[table.name], change)
         self.days[table.name].update(replaced or ())
-        if staged is not None:
-            shutil.rmtree(staged, ignore_errors=True)
-
-    def _staging(self, table: d.Derived) -> Path:
-        return self._root / table.name / f"{STAGING}{secrets.token_hex(8)}"
 
     def _write(self, table: d.Derived, rows: "DataFrame") -> Path:
-        staged = self._staging(table)
-        columns = table.columns + (["day"] if table.partition == "day" else [])
-        writer = rows.select(*columns).write
+        staged = staging(self._root, table)
+        writer = rows.select(*table.all_types).write
         for column in d.DISTINCT_COLUMNS:
             writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
         writer.partitionBy(table.partition).parquet(located(staged))
         return staged
 
-    def _read(self, table: d.Derived, chosen: Sequence[File]) -> "DataFrame":
-        return load(self._spark, self._root, table, chosen)
+
+def _settings(spark: "SparkSession", *, small: bool) -> dict[str, str]:
+    """The settings of the session that depend on the size of a window."""
+    cores = spark.sparkContext.defaultParallelism or os.cpu_count() or 1
+    return {
+        "spark.sql.shuffle.partitions": "1" if small else str(cores),
+        "spark.sql.codegen.wholeStage": "false" if small else "true",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN" if small else "FALLBACK",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.maxConcurrentOutputFileWriters": "20",
+        "spark.sql.autoBroadcastJoinThreshold": "-1" if small else "10m",
+        "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    }
 
 
 def _tune(spark: "SparkSession", *, small: bool) -> None:
-    """Choose settings of the session by the size of a window."""
-    cores = spark.sparkContext.defaultParallelism or os.cpu_count() or 1
-    values = (
-        "1" if small else str(cores),
-        str(not small).lower(),
-        "NO_CODEGEN" if small else "FALLBACK",
-        "false",
-        "20",
-        "-1" if small else "10m",
-        "false",
-    )
-    for name, value in zip(_TUNED, values, strict=True):
+    for name, value in _settings(spark, small=small).items():
         spark.conf.set(name, value)
 
 
 @contextmanager
 def tuned(spark: "SparkSession", *, small: bool) -> Iterator[None]:
     """Change the settings of the session for a refresh, and restore them."""
-    before = {name: spark.conf.get(name, None) for name in _TUNED}
+    before = {name: spark.conf.get(name, None) for name in _settings(spark, small=small)}
     _tune(spark, small=small)
     try:
         yield

@@ -107,9 +107,7 @@ def _place(root: Path, path: Path) -> tuple[str, str]:
 
 
 def _store(root: Path, name: str) -> "PyFileSystem":
-    """The files of a table. `deltalake` has no other public interface for single files; a test
-    fails if a version lacks this one.
-    """
+    """The files of a table. `deltalake` has no other interface for files; a test checks it."""
     from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - only remote lakes need it
     from pyarrow.fs import PyFileSystem  # noqa: PLC0415
 

@@ -81,9 +81,7 @@ def socket_path(data: Path) -> Path:
 
 
 def request(path: Path, asked: Request, progress: Progress) -> Any:
-    """Return the result of a request. Raises NotResident if no process answers, or one that has
-    other settings.
-    """
+    """Return the result of a request. Raises NotResident if no process can answer it."""
     with _connected(path) as connection:
         connection.sendall(msgspec.json.encode(asked) + b"\n")
         with connection.makefile("rb") as lines:
@@ -184,7 +182,8 @@ class ResidentServer:
         """Serve until the process has to stop."""
         try:
             for _ in range(MAX_REQUESTS):
-                if not self._wait() or self._stopped:
+                ready, _, _ = select.select([self._listener], [], [], self._idle)
+                if not ready or self._stopped:
                     return
                 connection, _ = self._listener.accept()
                 with connection:
@@ -196,11 +195,6 @@ class ResidentServer:
             self._listener.close()
             if self._spark is not None:
                 self._spark.stop()
-
-    def _wait(self) -> bool:
-        """Wait for a request. Return False if there is none."""
-        ready, _, _ = select.select([self._listener], [], [], self._idle)
-        return bool(ready)
 
     def _answer(self, connection: socket.socket) -> None:
         def send(reply: ResidentReply) -> None:

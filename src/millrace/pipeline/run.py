@@ -4,7 +4,6 @@ The run first determines without Spark whether there are new events, because Spa
 seconds to start.
 """
 
-import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -96,9 +95,8 @@ def record(root: Path, done: RunRecord) -> None:
         "findings": done.findings,
         "millrace": __version__,
     }
-    staged = root / RUNS.name / f"{delta.STAGING}{secrets.token_hex(8)}"
+    staged = delta.staging(root, RUNS)
     staged.mkdir()
     rows = pa.Table.from_pylist([row], schema(RUNS))
     pq.write_table(rows, staged / "part-0.parquet", compression="zstd")
     delta.commit(root, RUNS, table, delta.Change(staged, None, done.position, done.run))
-    staged.rmdir()

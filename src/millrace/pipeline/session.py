@@ -47,8 +47,8 @@ _LOCAL: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _PYTHON_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Refused|Lost|Exception): (.+)$", re.MULTILINE)
-#: Connection timeout for a master, in seconds. Spark itself would try for a minute.
-_PATIENCE: Final = 10.0
+#: Timeout of a connection to a master, in seconds. Spark itself would try for a minute.
+_CONNECT_TIMEOUT: Final = 10.0
 
 
 def start(
@@ -63,7 +63,7 @@ def start(
     which is faster for work that takes less than a minute.
     """
     master = master or "local[*]"
-    _reach(master)
+    _check_master(master)
     prepare(master, os.environ)
     wanted = settings(master, memory=memory, quick=quick) | dict(conf or {})
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the import takes half a second
@@ -113,7 +113,7 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def _reach(master: str) -> None:
+def _check_master(master: str) -> None:
     """Check that a master of `spark://host:port,host:port` accepts connections, to fail early."""
     if is_local(master) or master == "yarn" or master.startswith("k8s://"):
         return
@@ -125,7 +125,7 @@ def _reach(master: str) -> None:
     for place in master.removeprefix("spark://").split(","):
         host, _, port = place.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
         except ValueError:
             problem = f"{place!r} is not a host and a port"
         except OSError as error:
@@ -140,8 +140,8 @@ def _reason(error: Exception) -> str:
     message, because the Python message describes only the call.
     """
     thrown = getattr(error, "java_exception", None)
-    words = str(error) if thrown is None else str(thrown.getMessage())
-    return words.strip().partition("\n")[0]
+    text = str(error) if thrown is None else str(thrown.getMessage())
+    return text.strip().partition("\n")[0]
 
 
 def first_line(error: Exception) -> str:

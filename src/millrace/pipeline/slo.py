@@ -2,12 +2,12 @@
 fast it burns.
 
 `within` counts the leases with a wait of at most the objective, exactly. So a changed objective
-applies to the past as well. The counts are from `latency_hour` for the last two days and from
-`latency_day` for the days before. A row of these tables has the shortest and the longest of its
-waits, and most rows are on one side of the objective. Only if a row is on both sides, the events of
-its hour or day are counted. Objectives of whole seconds up to a minute, whole minutes up to an hour
-and whole hours rarely need it in `latency_day`. The events of hours that the last hour or the last
-six hours divide are counted as well.
+applies to the past as well. The counts are from `latency_hour` for the last two days, and from
+`latency_day` for the days before them. A row of these tables has the shortest and the longest of
+its waits, and most rows are on one side of the objective. The events of an hour or a day are
+counted only if it has a row on both sides, or if the last hour or the last six hours start or end
+in it. Objectives of whole seconds up to a minute, whole minutes up to an hour and whole hours
+rarely divide a row of `latency_day`.
 
 The budget is the number of jobs that may start late in the period. Burn is the share of late jobs
 of the last hours, divided by the share that the objective permits: 1 uses the budget exactly in
@@ -116,11 +116,6 @@ def slo(
     days: int = DAYS,
 ) -> Slo:
     """Compute the status of each objective for the days up to `at`."""
-    if not objectives:
-        raise PipelineError(
-            'No objectives. Set them in the configuration: [slo] objectives = "mail: 95% within '
-            '30s".'
-        )
     from .views import create_views  # noqa: PLC0415 - the HTTP API uses this module without pyarrow
 
     create_views(spark, snapshot)
@@ -219,18 +214,14 @@ def _status(
     objective: Objective, rows: list[_Count], overdue: dict[str, int], at: datetime
 ) -> ObjectiveStatus:
     permitted = 1 - objective.share
-    started, within = sum(row.started for row in rows), sum(row.within for row in rows)
-    days: dict[date, ObjectiveDay] = {}
-    for row in rows:
-        day = row.start.date()
-        known = days.get(day, ObjectiveDay(day=day, started=0, within=0))
-        days[day] = ObjectiveDay(
-            day=day, started=known.started + row.started, within=known.within + row.within
-        )
+    started, within = _totals(rows)
+    days = []
+    for day in sorted({row.start.date() for row in rows}):
+        of_day = _totals([row for row in rows if row.start.date() == day])
+        days.append(ObjectiveDay(day=day, started=of_day[0], within=of_day[1]))
 
     def burn(hours: int) -> float | None:
-        last = [row for row in rows if row.start >= at - timedelta(hours=hours)]
-        count, good = sum(row.started for row in last), sum(row.within for row in last)
+        count, good = _totals([row for row in rows if row.start >= at - timedelta(hours=hours)])
         return (count - good) / count / permitted if count else None
 
     return ObjectiveStatus(
@@ -245,5 +236,9 @@ def _status(
         burn_1h=burn(1),
         burn_6h=burn(6),
         overdue=overdue.get(objective.queue, 0),
-        days=[days[day] for day in sorted(days)],
+        days=days,
     )
+
+
+def _totals(rows: list[_Count]) -> tuple[int, int]:
+    return sum(row.started for row in rows), sum(row.within for row in rows)

@@ -4,7 +4,7 @@ A snapshot opens the versions that the last row of `runs` names. It keeps them: 
 meantime does not change the rows that a reader gets, and all tables have the same events.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -59,10 +59,8 @@ class Unreadable(PipelineError):
     """A file of the lake is damaged."""
 
 
-def schema(table: Derived, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The Arrow schema of a table, or of some of its columns."""
-    types = table.all_types
-    return pa.schema(arrow_schema({name: types[name] for name in columns or types}))
+def schema(table: Derived) -> pa.Schema:
+    return pa.schema(arrow_schema(table.all_types))
 
 
 def last_run(root: Path) -> RunRecord | None:
@@ -130,27 +128,15 @@ class Snapshot:
     def extent(self, table: Derived, first: date | None = None, last: date | None = None) -> Extent:
         """Return the size of a table, from the log."""
         found = self.files(table, first, last)
-        of = sorted({file.day for file in found if file.day is not None})
+        days = sorted({file.day for file in found if file.day is not None})
         return Extent(
             rows=sum(file.rows for file in found),
             bytes=sum(file.bytes for file in found),
             files=len(found),
-            days=len(of),
-            first=of[0] if of else None,
-            last=of[-1] if of else None,
+            days=len(days),
+            first=days[0] if days else None,
+            last=days[-1] if days else None,
         )
-
-    def read(
-        self,
-        table: Derived,
-        first: date | None = None,
-        last: date | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """Read a table, or some of its `columns`, for the days from `first` to `last`."""
-        found = self.batches(table, first, last, columns=columns)
-        return pa.Table.from_batches(found, schema(table, columns))
 
     def query(self, table: Derived, sql: str) -> list[dict[str, Any]]:
         """The rows of a DataFusion query on a table; none if the table does not exist."""
@@ -163,15 +149,10 @@ class Snapshot:
             raise _unreadable(table, error) from error
 
     def batches(
-        self,
-        table: Derived,
-        first: date | None = None,
-        last: date | None = None,
-        *,
-        columns: Sequence[str] | None = None,
+        self, table: Derived, first: date | None = None, last: date | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the same rows in batches, for tables that are larger than memory."""
-        found, wanted = self.table(table), schema(table, columns)
+        """Yield the rows of a table, or of its days from `first` to `last`, in batches."""
+        found, wanted = self.table(table), schema(table)
         if found is None:
             return
         rows = QueryBuilder(_IN_ORDER).register(table.name, found)

@@ -13,6 +13,7 @@ A FLUSH removes all jobs of a server. Windows end at each `flushed` event, so th
 it removed are known: the open jobs before the window, and the jobs of the window.
 """
 
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from millrace.journal import schema
@@ -28,7 +29,7 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 #: Maximum duration of a lease that counts as busy time, in days. A longer one has a wrong clock.
 MAX_LEASE_DAYS: Final = 31
-#: Number of bits of the lower half of a square. The sum of squares of a day exceeds 64 bits.
+#: Number of bits in the lower half of a square. The sum of the squares of a day exceeds 64 bits.
 HALF_BITS: Final = 31
 STATES: Final = ("ready", "scheduled", "blocked", "leased", "dead")
 #: Columns whose values rarely repeat. A Parquet dictionary of them costs time and saves no space.
@@ -53,41 +54,52 @@ class Derived(NamedTuple):
 
     name: str
     kind: Kind
-    #: The columns, in Spark's notation, without the partition columns.
-    ddl: str
+    #: The type of each column, in Spark's notation, without the partition column `day`.
+    types: dict[str, str]
     key: tuple[str, ...]
     about: str
     #: The definition: a query on the window or, for a merged table, its rows before aggregation.
     sql: str = ""
+    #: The rows that a FLUSH adds: a query on `flushed_jobs`.
+    flushed: str = ""
     measures: tuple[Measure, ...] = ()
     partition: str = "day"
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The type of each column, in Spark's notation, without the partition columns."""
-        return dict(column.split(maxsplit=1) for column in _split(self.ddl))
-
-    @property
-    def columns(self) -> list[str]:
-        return list(self.types)
 
     @property
     def all_types(self) -> dict[str, str]:
         """The type of each column. In a table that is divided by day, `day` is the last column."""
         return self.types | ({"day": "DATE"} if self.partition == "day" else {})
 
+    @property
+    def columns(self) -> list[str]:
+        return list(self.types)
 
-def _split(ddl: str) -> list[str]:
-    """Split a DDL into columns; commas inside a type do not separate columns."""
-    parts, depth = [""], 0
-    for char in ddl:
-        depth += (char == "<") - (char == ">")
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts if part.strip()]
+    @property
+    def ddl(self) -> str:
+        """All columns, in Spark's notation."""
+        return ", ".join(f"{name} {kind}" for name, kind in self.all_types.items())
 
+
+def _types(ddl: str) -> dict[str, str]:
+    """The type of each column of a DDL."""
+    return dict(column.split() for column in ddl.split(","))
+
+
+def _select(types: Mapping[str, str], values: Mapping[str, str], source: str, day: str = "") -> str:
+    """A query for these columns, and for the `day` of each row. A column without a value here has
+    the same name in the source.
+    """
+    listed = []
+    for name, kind in types.items():
+        value = values.get(name, name)
+        value = f"CAST(null AS {kind})" if value == "null" else value
+        listed.append(value if value == name else f"{value} AS {name}")
+    days = [f"{day} AS day"] if day else []
+    return f"SELECT {', '.join(listed + days)} FROM {source}"
+
+
+#: The day of a row that a FLUSH adds.
+_FLUSH_DAY: Final = "to_date(flushed_at)"
 
 # Conditions on events
 
@@ -113,97 +125,126 @@ def _span(start: str, end: str) -> str:
     return f"greatest(0, unix_micros({end}) - unix_micros({start}))"
 
 
+def _duration(column: str, condition: str) -> str:
+    """A duration as a number that sums of any length do not overflow; 0 for other events."""
+    return f"if({condition}, coalesce(CAST({column} AS DOUBLE), 0D), 0D)"
+
+
 # Attempts, jobs and open jobs
 
-ATTEMPTS: Final = Derived(
-    "attempts",
-    "append",
+_ATTEMPT_TYPES: Final = _types(
     """
     server STRING, seq BIGINT, end_event BIGINT, jid STRING, queue STRING, kind STRING,
     origin STRING, holder STRING, ended_by STRING, worker STRING, attempt BIGINT,
     priority DOUBLE, created TIMESTAMP, ready_at TIMESTAMP, leased_at TIMESTAMP,
     ended_at TIMESTAMP, wait_us BIGINT, run_us BIGINT, outcome STRING, state STRING,
     renewals BIGINT, error_group STRING, error_message STRING, fingerprint STRING
-    """,
+    """
+)
+_ERROR: Final = ("error_group", "error_message", "fingerprint")
+#: The values of an open job that is leased.
+_OPEN_ATTEMPT: Final = {
+    "holder": "actor",
+    "wait_us": _span("ready_at", "leased_at"),
+    "outcome": "'running'",
+} | dict.fromkeys(("end_event", "ended_by", "ended_at", "run_us", "renewals", *_ERROR), "null")
+#: The attempts that have not ended, with the columns of `attempts`.
+OPEN_ATTEMPTS: Final = _select(_ATTEMPT_TYPES, _OPEN_ATTEMPT, "jobs_current WHERE state = 'leased'")
+ATTEMPTS: Final = Derived(
+    "attempts",
+    "append",
+    _ATTEMPT_TYPES,
     ("server", "seq", "end_event"),
     "One row per ended lease, on the day of its end. `holder` is the protocol that leased the job, "
     "`ended_by` the protocol that ended the lease (null: the server), `outcome` the type of the "
     "event that ended it, `state` the state of the job after it.",
-    f"""
-    SELECT server, seq, event_id AS end_event, jid, coalesce(source, queue) AS queue, kind, origin,
-        holder, actor AS ended_by, worker,
-        attempt + if({_TAKEN_BACK}, 1, 0) AS attempt, priority, created,
-        timestamp_micros(unix_micros(leased_at) - wait_us) AS ready_at, leased_at,
-        time AS ended_at, wait_us, coalesce(run_us, {_span("leased_at", "time")}) AS run_us,
-        type AS outcome, state, renewals,
-        if({FAILURE}, error_group, null) AS error_group,
-        if({FAILURE}, error_message, null) AS error_message,
-        if({FAILURE}, fingerprint, null) AS fingerprint, day
-    FROM window_events WHERE {_ENDS_LEASE}
-    """,
+    sql=_select(
+        _ATTEMPT_TYPES,
+        {
+            "end_event": "event_id",
+            "queue": "coalesce(source, queue)",
+            "ended_by": "actor",
+            "attempt": f"attempt + if({_TAKEN_BACK}, 1, 0)",
+            "ready_at": "timestamp_micros(unix_micros(leased_at) - wait_us)",
+            "ended_at": "time",
+            "run_us": f"coalesce(run_us, {_span('leased_at', 'time')})",
+            "outcome": "type",
+        }
+        | {name: f"if({FAILURE}, {name}, null)" for name in _ERROR},
+        f"window_events WHERE {_ENDS_LEASE}",
+        "day",
+    ),
+    flushed=_select(
+        _ATTEMPT_TYPES,
+        _OPEN_ATTEMPT
+        | {
+            "end_event": "flush_event",
+            "ended_at": "flushed_at",
+            "outcome": "'flushed'",
+            "state": "'gone'",
+        },
+        "flushed_jobs WHERE state = 'leased'",
+        _FLUSH_DAY,
+    ),
 )
-#: Leases that a FLUSH ended: the same columns, from the open jobs at the flush.
-FLUSHED_ATTEMPTS: Final = f"""
-    SELECT server, seq, flush_event AS end_event, jid, queue, kind, origin, actor AS holder,
-        CAST(null AS STRING) AS ended_by, worker, attempt, priority, created, ready_at, leased_at,
-        flushed_at AS ended_at, {_span("ready_at", "leased_at")} AS wait_us,
-        CAST(null AS BIGINT) AS run_us, 'flushed' AS outcome, 'gone' AS state,
-        CAST(null AS BIGINT) AS renewals, CAST(null AS STRING) AS error_group,
-        CAST(null AS STRING) AS error_message, CAST(null AS STRING) AS fingerprint,
-        to_date(flushed_at) AS day
-    FROM flushed_jobs WHERE state = 'leased'
-"""
-_JOB_COLUMNS: Final = """
+
+_JOB_TYPES: Final = _types(
+    """
     server STRING, seq BIGINT, jid STRING, kind STRING, origin STRING, first_queue STRING,
     queue STRING, priority DOUBLE, payload_bytes BIGINT, tags ARRAY<STRING>, created TIMESTAMP,
     first_leased_at TIMESTAMP, ended_at TIMESTAMP, state STRING, outcome STRING,
     actor STRING, worker STRING, leases BIGINT, failures BIGINT, wait_us BIGINT, run_us BIGINT,
     error_group STRING, error_message STRING, fingerprint STRING, last_event BIGINT
-"""
+    """
+)
+_OPEN_JOB_TYPES: Final = _JOB_TYPES | _types(
+    "attempt BIGINT, ready_at TIMESTAMP, leased_at TIMESTAMP, due TIMESTAMP, since TIMESTAMP"
+)
+_JOB: Final = {
+    "first_queue": "coalesce(first_queue, queue)",
+    "wait_us": "wait_total_us",
+    "run_us": "run_total_us",
+    "last_event": "event_id",
+}
 JOBS: Final = Derived(
     "jobs",
     "append",
-    _JOB_COLUMNS,
+    _JOB_TYPES,
     ("server", "seq"),
     "One row per job that is gone, on the day of its last event. `outcome` is the type of the "
     "event that ended it, `actor` the protocol of the last event (null: the server). The view "
     "`jobs_all` also has the jobs that are not gone.",
-    """
-    SELECT server, seq, jid, kind, origin, coalesce(first_queue, queue) AS first_queue, queue,
-        priority, payload_bytes, tags, created, first_leased_at,
-        coalesce(ended_at, time) AS ended_at, state, coalesce(outcome, type) AS outcome, actor,
-        worker, leases, failures, wait_total_us AS wait_us, run_total_us AS run_us, error_group,
-        error_message, fingerprint, event_id AS last_event, day
-    FROM window_events WHERE state = 'gone' AND type <> 'flushed'
-    """,
+    sql=_select(
+        _JOB_TYPES,
+        _JOB | {"ended_at": "coalesce(ended_at, time)", "outcome": "coalesce(outcome, type)"},
+        "window_events WHERE state = 'gone' AND type <> 'flushed'",
+        "day",
+    ),
+    flushed=_select(
+        _JOB_TYPES,
+        {
+            "ended_at": "coalesce(ended_at, flushed_at)",
+            "state": "'gone'",
+            "outcome": "coalesce(outcome, 'flushed')",
+        },
+        "flushed_jobs",
+        _FLUSH_DAY,
+    ),
 )
-FLUSHED_JOBS: Final = """
-    SELECT server, seq, jid, kind, origin, first_queue, queue, priority, payload_bytes, tags,
-        created, first_leased_at, coalesce(ended_at, flushed_at) AS ended_at, 'gone' AS state,
-        coalesce(outcome, 'flushed') AS outcome, actor, worker, leases, failures, wait_us, run_us,
-        error_group, error_message, fingerprint, last_event, to_date(flushed_at) AS day
-    FROM flushed_jobs
-"""
 JOBS_OPEN: Final = Derived(
     "jobs_open",
     "open",
-    f"""{_JOB_COLUMNS}, attempt BIGINT, ready_at TIMESTAMP, leased_at TIMESTAMP, due TIMESTAMP,
-    since TIMESTAMP
-    """,
+    _OPEN_JOB_TYPES,
     ("server", "seq", "last_event"),
     "Changes of jobs that are not gone. The row of a job with the highest `last_event` counts; a "
     "row with the state `gone` deletes the job. Totals are null until the job ends.",
-    """
-    SELECT e.server, e.seq, jid, kind, origin,
-        coalesce(first_queue, queue) AS first_queue, queue,
-        priority, payload_bytes, tags, created, first_leased_at, ended_at, state, outcome, actor,
-        worker, leases, failures, wait_total_us AS wait_us, run_total_us AS run_us, error_group,
-        error_message, fingerprint, event_id AS last_event, attempt, ready_at, leased_at, due,
-        time AS since
-    FROM window_events AS e LEFT SEMI JOIN last_events AS k
-        ON e.server = k.server AND e.event_id = k.last
-    WHERE type <> 'flushed'
-    """,
+    sql=_select(
+        _OPEN_JOB_TYPES,
+        _JOB | {"since": "time"},
+        """window_events AS e LEFT SEMI JOIN last_events AS k
+            ON e.server = k.server AND e.event_id = k.last
+        WHERE type <> 'flushed'""",
+    ),
     partition="server",
 )
 #: The last event of each job in the window, without jobs that were pushed and are gone in it.
@@ -225,9 +266,9 @@ def newest(relation: str) -> str:
 
 
 # Counts by queue and minute. A move between queues changes the depths of two queues: the sums are
-# grouped by both, and then divided. FLUSH brings all depths of a server to 0.
+# grouped by both, and then divided.
 
-_MINUTE_COUNTS: Final = {
+_COUNTS: Final = {
     "pushed": "type = 'pushed'",
     "started": "type = 'leased'",
     "completed": COMPLETION,
@@ -236,23 +277,23 @@ _MINUTE_COUNTS: Final = {
     "died": DEATH,
     "expired": "type = 'expired'",
 }
-_MINUTE_SUMS: Final = {
-    "wait_us": "if(type = 'leased', coalesce(CAST(wait_us AS DOUBLE), 0D), 0D)",
-    "run_us": f"if({COMPLETION}, coalesce(CAST(run_us AS DOUBLE), 0D), 0D)",
+_SUMS: Final = {
+    "wait_us": _duration("wait_us", "type = 'leased'"),
+    "run_us": _duration("run_us", COMPLETION),
 }
 
 
 def _minute_sql() -> str:
-    counts = [f"count_if({condition}) AS {name}" for name, condition in _MINUTE_COUNTS.items()]
-    sums = [f"sum({value}) AS {name}" for name, value in _MINUTE_SUMS.items()]
+    counts = [f"count_if({condition}) AS {name}" for name, condition in _COUNTS.items()]
+    sums = [f"sum({value}) AS {name}" for name, value in _SUMS.items()]
     moves = [
         f"count_if(state = '{state}') AS to_{state}, count_if(before = '{state}') AS from_{state}"
         for state in STATES
     ]
-    names = [*_MINUTE_COUNTS, *_MINUTE_SUMS]
-    to = ", ".join([*names, *(f"to_{state}" for state in STATES)])
-    zeros = ", ".join([*("0L" for _ in _MINUTE_COUNTS), *("0D" for _ in _MINUTE_SUMS)])
-    of = ", ".join(f"-from_{state}" for state in STATES)
+    names = [*_COUNTS, *_SUMS]
+    entered = ", ".join([*names, *(f"to_{state}" for state in STATES)])
+    zeros = ", ".join([*("0L" for _ in _COUNTS), *("0D" for _ in _SUMS)])
+    left = ", ".join(f"-from_{state}" for state in STATES)
     columns = ", ".join([*names, *STATES])
     grouped = f"""
         SELECT server, queue, source, {begin("time", MINUTE)} AS minute, day,
@@ -262,58 +303,56 @@ def _minute_sql() -> str:
     return f"""
         SELECT server, queue, minute, {columns}, day FROM (
             SELECT server, minute, day,
-                stack(2, queue, {to}, coalesce(source, queue), {zeros}, {of}) AS (queue, {columns})
+                stack(2, queue, {entered}, coalesce(source, queue), {zeros}, {left})
+                    AS (queue, {columns})
             FROM ({grouped})
         )
     """
 
 
+_MINUTE_TYPES: Final = (
+    dict.fromkeys(_COUNTS, "BIGINT")
+    | dict.fromkeys(_SUMS, "DOUBLE")
+    | dict.fromkeys(STATES, "BIGINT")
+)
+_MINUTE_KEY: Final = _types("server STRING, queue STRING, minute TIMESTAMP")
 QUEUE_MINUTE: Final = Derived(
     "queue_minute",
     "merge",
-    "server STRING, queue STRING, minute TIMESTAMP, "
-    + "".join(f"{name} BIGINT, " for name in _MINUTE_COUNTS)
-    + "".join(f"{name} DOUBLE, " for name in _MINUTE_SUMS)
-    + ", ".join(f"{state} BIGINT" for state in STATES),
-    ("server", "queue", "minute"),
+    _MINUTE_KEY | _MINUTE_TYPES,
+    tuple(_MINUTE_KEY),
     "Counts of each minute with events, and by how much the number of jobs in each state changed. "
     "`died` includes jobs that were discarded after a failure, `failed` does not. The view "
     "`queue_depth` has the numbers of jobs.",
-    _minute_sql(),
-    tuple(
-        Measure(name, kind, "", "sum")
-        for name, kind in [
-            *((name, "BIGINT") for name in _MINUTE_COUNTS),
-            *((name, "DOUBLE") for name in _MINUTE_SUMS),
-            *((state, "BIGINT") for state in STATES),
-        ]
+    sql=_minute_sql(),
+    flushed=_select(  # it brings all depths of a server to 0
+        _MINUTE_KEY | _MINUTE_TYPES,
+        {"minute": begin("flushed_at", MINUTE)}
+        | dict.fromkeys(_COUNTS, "0L")
+        | dict.fromkeys(_SUMS, "0D")
+        | {state: f"-count_if(state = '{state}')" for state in STATES},
+        "flushed_jobs GROUP BY server, queue, flushed_at",
+        _FLUSH_DAY,
     ),
+    measures=tuple(Measure(name, kind, "") for name, kind in _MINUTE_TYPES.items()),
 )
-FLUSHED_MINUTE: Final = f"""
-    SELECT server, queue, {begin("flushed_at", MINUTE)} AS minute,
-        {", ".join(f"0L AS {name}" for name in _MINUTE_COUNTS)},
-        {", ".join(f"0D AS {name}" for name in _MINUTE_SUMS)},
-        {", ".join(f"-count_if(state = '{state}') AS {state}" for state in STATES)},
-        to_date(flushed_at) AS day
-    FROM flushed_jobs GROUP BY server, queue, flushed_at
-"""
 
 
 def _merged(
     name: str, keys: str, measures: tuple[Measure, ...], source: str, about: str
 ) -> Derived:
     """A merged table: `keys` is the DDL of its key, `source` a query with the key columns."""
-    names = tuple(column.split(maxsplit=1)[0] for column in _split(keys))
-    listed = ", ".join(names)
+    key_types = _types(keys)
+    listed = ", ".join(key_types)
     sums = ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
     return Derived(
         name,
         "merge",
-        f"{keys}, " + ", ".join(f"{measure.name} {measure.type}" for measure in measures),
-        names,
+        key_types | {measure.name: measure.type for measure in measures},
+        tuple(key_types),
         about,
         f"SELECT {listed}, {sums}, day FROM ({source}) GROUP BY {listed}, day",
-        measures,
+        measures=measures,
     )
 
 
@@ -321,20 +360,12 @@ def _count(name: str, condition: str) -> Measure:
     return Measure(name, "BIGINT", f"count_if({condition})")
 
 
-_COUNTED: Final = (
-    _count("pushed", "type = 'pushed'"),
-    _count("started", "type = 'leased'"),
-    _count("completed", COMPLETION),
-    _count("failures", FAILURE),
-    _count("died", DEATH),
+_COUNTED: Final = tuple(
+    _count(name, _COUNTS[name]) for name in ("pushed", "started", "completed", "failures", "died")
 )
 _RUN_SUMS: Final = (
-    Measure("run_us", "DOUBLE", f"sum({_MINUTE_SUMS['run_us']})"),
-    Measure(
-        "lost_us",
-        "DOUBLE",
-        f"sum(if({FAILURE}, coalesce(CAST(run_us AS DOUBLE), 0D), 0D))",
-    ),
+    Measure("run_us", "DOUBLE", f"sum({_SUMS['run_us']})"),
+    Measure("lost_us", "DOUBLE", f"sum({_duration('run_us', FAILURE)})"),
 )
 
 KIND_HOUR: Final = _merged(
@@ -343,7 +374,7 @@ KIND_HOUR: Final = _merged(
     (
         Measure("events", "BIGINT", "count(*)"),
         *_COUNTED,
-        Measure("wait_us", "DOUBLE", f"sum({_MINUTE_SUMS['wait_us']})"),
+        Measure("wait_us", "DOUBLE", f"sum({_SUMS['wait_us']})"),
         *_RUN_SUMS,
     ),
     f"SELECT *, {begin('time', HOUR)} AS hour FROM window_events WHERE type <> 'flushed'",
@@ -477,30 +508,29 @@ _SQUARES: Final = f"""CAST(
 
 
 def _metric(name: str) -> str:
-    percentiles = ", ".join(
-        f"any_value({name}_p{percent}) AS {name}_p{percent}_us" for percent in PERCENTS
-    )
+    """The columns of a metric in a group of rows of `metrics`."""
+    own = f"FILTER (WHERE metric = '{name}')"
+    percentiles = (f"any_value(p{percent}) {own} AS {name}_p{percent}_us" for percent in PERCENTS)
     return f"""
-        coalesce(max({name}_n), 0L) AS {name}_n, coalesce(max({name}_mean), 0D) AS {name}_mean,
-        coalesce(max({name}_var), 0D) AS {name}_var,
-        coalesce(any_value({name}_hist, true), array_repeat(0L, {SLOTS})) AS {name}_hist,
-        {percentiles.replace(") AS", ", true) AS")}
+        coalesce(max(n) {own}, 0L) AS {name}_n, coalesce(max(mean) {own}, 0D) AS {name}_mean,
+        coalesce(max(var) {own}, 0D) AS {name}_var,
+        coalesce(any_value(hist) {own}, array_repeat(0L, {SLOTS})) AS {name}_hist,
+        {", ".join(percentiles)}
     """
 
 
-def _of_metric(name: str) -> str:
-    columns = ["n", "mean", "var", "hist", *(f"p{percent}" for percent in PERCENTS)]
-    return ", ".join(f"if(metric = '{name}', {c}, null) AS {name}_{c}" for c in columns)
+def _metric_types(name: str) -> dict[str, str]:
+    types = {"n": "BIGINT", "mean": "DOUBLE", "var": "DOUBLE", "hist": "ARRAY<BIGINT>"}
+    types |= {f"p{percent}_us": "DOUBLE" for percent in PERCENTS}
+    return {f"{name}_{column}": kind for column, kind in types.items()}
 
 
-_COUNT_NAMES: Final = (
-    "pushed", "started", "completed", "failures", "failed", "expired", "died"
-)  # fmt: skip
+_DAY_COUNTS: Final = ("pushed", "started", "completed", "failures", "failed", "expired", "died")
 #: Reads the rows of the touched days as `day_minutes` (queue_minute) and `day_latency`.
 _QUEUE_DAY_SQL: Final = f"""
 WITH counts AS (
     SELECT server, queue, day,
-        {", ".join(f"sum({name}) AS {name}" for name in (*_COUNT_NAMES, *STATES))}
+        {", ".join(f"sum({name}) AS {name}" for name in (*_DAY_COUNTS, *STATES))}
     FROM day_minutes GROUP BY server, queue, day
 ), cells AS (
     SELECT {_QUEUE}, cell, sum(n) AS n, sum(distance) AS distance, sum(square_high) AS high,
@@ -544,28 +574,23 @@ WITH counts AS (
     FROM moments AS m JOIN percentiles AS p ON m.server = p.server AND m.queue = p.queue
         AND m.day = p.day AND m.metric = p.metric
 )
-SELECT c.server, c.queue, {", ".join(f"max({name}) AS {name}" for name in _COUNT_NAMES)},
+SELECT c.server, c.queue, {", ".join(f"max({name}) AS {name}" for name in _DAY_COUNTS)},
     {_metric("wait")}, {_metric("run")}, {", ".join(f"max({name}) AS {name}" for name in STATES)},
     c.day
-FROM counts AS c LEFT JOIN (
-    SELECT server, queue, day, {_of_metric("wait")}, {_of_metric("run")} FROM metrics
-) AS m ON c.server = m.server AND c.queue = m.queue AND c.day = m.day
-WHERE {" OR ".join(f"c.{name} <> 0" for name in (*_COUNT_NAMES, *STATES))}
+FROM counts AS c
+    LEFT JOIN metrics AS m ON c.server = m.server AND c.queue = m.queue AND c.day = m.day
+WHERE {" OR ".join(f"c.{name} <> 0" for name in (*_DAY_COUNTS, *STATES))}
 GROUP BY c.server, c.queue, c.day
 """
 
 QUEUE_DAY: Final = Derived(
     "queue_day",
     "replace",
-    """
-    server STRING, queue STRING, pushed BIGINT, started BIGINT, completed BIGINT, failures BIGINT,
-    failed BIGINT, expired BIGINT, died BIGINT,
-    wait_n BIGINT, wait_mean DOUBLE, wait_var DOUBLE, wait_hist ARRAY<BIGINT>,
-    wait_p50_us DOUBLE, wait_p90_us DOUBLE, wait_p95_us DOUBLE, wait_p99_us DOUBLE,
-    run_n BIGINT, run_mean DOUBLE, run_var DOUBLE, run_hist ARRAY<BIGINT>,
-    run_p50_us DOUBLE, run_p90_us DOUBLE, run_p95_us DOUBLE, run_p99_us DOUBLE,
-    ready BIGINT, scheduled BIGINT, blocked BIGINT, leased BIGINT, dead BIGINT
-    """,
+    _types("server STRING, queue STRING")
+    | dict.fromkeys(_DAY_COUNTS, "BIGINT")
+    | _metric_types("wait")
+    | _metric_types("run")
+    | dict.fromkeys(STATES, "BIGINT"),
     ("server", "queue"),
     "Qless's statistics for every queue: mean and variance in seconds, histograms of 148 slots; "
     "and by how much the number of jobs in each state changed.",
@@ -576,11 +601,13 @@ QUEUE_DAY: Final = Derived(
 RUNS: Final = Derived(
     "runs",
     "append",
-    """
-    run BIGINT, time TIMESTAMP, seconds DOUBLE, events BIGINT, tables ARRAY<STRING>,
-    versions ARRAY<BIGINT>, servers ARRAY<STRING>, positions ARRAY<BIGINT>, failed BIGINT,
-    findings ARRAY<STRING>, millrace STRING
-    """,
+    _types(
+        """
+        run BIGINT, time TIMESTAMP, seconds DOUBLE, events BIGINT, tables ARRAY<STRING>,
+        versions ARRAY<BIGINT>, servers ARRAY<STRING>, positions ARRAY<BIGINT>, failed BIGINT,
+        findings ARRAY<STRING>, millrace STRING
+        """
+    ),
     ("run",),
     "One row per run: the version of each table, the last event of each server, the number of "
     "failed checks and their findings. Readers open the versions of the last row.",
@@ -589,12 +616,12 @@ RUNS: Final = Derived(
 
 #: The journal. Its files are also divided by server.
 EVENTS: Final = Derived(
-    "events", "append", schema.ddl(), ("server", "event_id"), "Every event, as shipped."
+    "events", "append", _types(schema.ddl()), ("server", "event_id"), "Every event, as shipped."
 )
 AUDIT_JOBS: Final = Derived(
     "audit_jobs",
     "replace",
-    "server STRING, seq BIGINT, jid STRING, problem STRING, event_id BIGINT, detail STRING",
+    _types("server STRING, seq BIGINT, jid STRING, problem STRING, event_id BIGINT, detail STRING"),
     ("server", "seq", "problem", "event_id"),
     "Findings of the last audit: illegal transitions, lost jobs, jobs that ended twice or were "
     "leased twice at once.",

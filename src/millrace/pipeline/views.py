@@ -19,13 +19,6 @@ _STATES: Final = ", ".join(
     f"sum({state}) OVER (PARTITION BY server, queue ORDER BY minute) AS {state}"
     for state in d.STATES
 )
-_ATTEMPT: Final = """server, seq, CAST(null AS BIGINT) AS end_event, jid, queue, kind, origin,
-    actor AS holder, CAST(null AS STRING) AS ended_by, worker, attempt, priority, created, ready_at,
-    leased_at, CAST(null AS TIMESTAMP) AS ended_at,
-    greatest(0, unix_micros(leased_at) - unix_micros(ready_at)) AS wait_us,
-    CAST(null AS BIGINT) AS run_us, 'running' AS outcome, state, CAST(null AS BIGINT) AS renewals,
-    CAST(null AS STRING) AS error_group, CAST(null AS STRING) AS error_message,
-    CAST(null AS STRING) AS fingerprint"""
 
 
 def _sums(names: tuple[str, ...]) -> str:
@@ -37,7 +30,7 @@ VIEWS: Final = {
     "jobs_current": d.newest("jobs_open"),
     "jobs_all": f"SELECT {_JOB} FROM jobs UNION ALL SELECT {_JOB} FROM jobs_current",
     "attempts_all": f"SELECT {', '.join(d.ATTEMPTS.columns)} FROM attempts "
-    f"UNION ALL SELECT {_ATTEMPT} FROM jobs_current WHERE state = 'leased'",
+    f"UNION ALL {d.OPEN_ATTEMPTS}",
     "queue_depth": f"SELECT server, queue, minute, {_STATES} FROM queue_minute",
     "protocol_day": f"SELECT server, origin, actor, {_sums(_COUNTS)}, day "
     "FROM kind_hour GROUP BY server, origin, actor, day",

@@ -52,8 +52,7 @@ class WindowTables:
         self._view("window_events", self._gathered(read))
         if self._window.flushes:
             self._flushed_jobs()
-        ended = self._with_flushed(d.ATTEMPTS.sql, d.FLUSHED_ATTEMPTS)
-        self._view("ended_leases", self._spark.sql(ended))
+        self._view("ended_leases", self._spark.sql(self._definition(d.ATTEMPTS)))
 
     def release(self) -> None:
         """Free the memory that the window uses in Spark."""
@@ -85,7 +84,7 @@ class WindowTables:
         if table is d.ATTEMPTS:
             return self._spark.sql("SELECT * FROM ended_leases")
         if table is d.JOBS:
-            return self._spark.sql(self._with_flushed(table.sql, d.FLUSHED_JOBS))
+            return self._spark.sql(self._definition(table))
         if table.kind == "merge":
             return self._merged(table)
         if table.kind == "open":
@@ -96,14 +95,12 @@ class WindowTables:
         return self._spark.sql(table.sql)
 
     def _merged(self, table: d.Derived) -> "DataFrame":
-        new = table.sql
-        if table is d.QUEUE_MINUTE:
-            new = self._with_flushed(new, d.FLUSHED_MINUTE)
+        new = self._definition(table)
         old = self.old_files(table)
         if not old and table is not d.QUEUE_MINUTE:
             return self._spark.sql(new)
         self._view("old_rows", self._old(table))
-        columns = ", ".join([*table.columns, "day"])
+        columns = ", ".join(table.all_types)
         added = self._spark.sql(f"{new} UNION ALL SELECT {columns} FROM old_rows")
         self._view("added_rows", self._gathered(added))
         return self._spark.sql(d.merge_sql(table, "added_rows"))
@@ -159,8 +156,11 @@ class WindowTables:
     def _flushed_servers(self) -> str:
         return ", ".join(f"'{flush.server}'" for flush in self._window.flushes)
 
-    def _with_flushed(self, query: str, flushed: str) -> str:
-        return f"{query} UNION ALL {flushed}" if self._window.flushes else query
+    def _definition(self, table: d.Derived) -> str:
+        """The query of a table on the window, with the rows that its flushes add."""
+        if not self._window.flushes or not table.flushed:
+            return table.sql
+        return f"{table.sql} UNION ALL {table.flushed}"
 
     def _old(self, table: d.Derived) -> "DataFrame":
         return self._gathered(load(self._spark, self._root, table, self.old_files(table)))

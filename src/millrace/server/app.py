@@ -29,8 +29,8 @@ from millrace.config import Config, ConfigError, LoadedConfig, apply_reload, cha
 from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
 from millrace.engine.idle_queues import IdleQueues
+from millrace.journal.identity import check_restored_copy
 from millrace.journal.location import parse_location
-from millrace.journal.restored_copy import check_restored_copy
 from millrace.protocols.queue_rules import limit_to
 from millrace.protocols.registry import PROTOCOLS
 from millrace.protocols.spec import HubContext, load_spec, protocol_rules

@@ -107,7 +107,7 @@ class Analytics:
         from millrace.pipeline.snapshot import Snapshot  # noqa: PLC0415
 
         snapshot = Snapshot(local_root(lake))
-        first, last = build.chosen(snapshot, choice.days, choice.first, choice.last)
+        first, last = build.chosen_days(snapshot, choice.days, choice.first, choice.last)
         if (last - first).days >= MAX_DAYS:
             raise ReportUnavailable(f"A report covers at most {MAX_DAYS} days.")
         run = 0 if snapshot.run is None else snapshot.run.run

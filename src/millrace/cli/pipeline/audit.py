@@ -104,7 +104,7 @@ def _numbers(findings: Findings, console: Console) -> None:
 def _problems(findings: Findings, console: Console) -> None:
     for problem, count in findings.problems.items():
         console.print(f"\n{count:,} {PROBLEMS.get(problem, problem)} ({problem}):")
-        some = [each for each in findings.told if each.problem == problem]
+        some = [each for each in findings.examples if each.problem == problem]
         rows = [
             (each.server, str(each.seq), each.jid, str(each.event_id), each.detail)
             for each in some[:MAX_PRINTED]

@@ -39,7 +39,7 @@ class KnownJobs(NamedTuple):
                 jobs=self.stored.jobs,
                 days=self.stored.days,
                 queues=None,
-                asked=event,
+                as_of=event,
                 since=self.stored.since,
             )
         first = self.plural[0]
@@ -49,7 +49,7 @@ class KnownJobs(NamedTuple):
             jobs=self.stored.jobs,
             days=pa.concat_tables(days_table(each.days, each.event) for each in self.plural),
             queues=pa.concat_tables(queues_table(each.queues, each.event) for each in self.plural),
-            asked=first.event,
+            as_of=first.event,
             since=first.since,
         )
 

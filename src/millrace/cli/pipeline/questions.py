@@ -139,10 +139,10 @@ def _burn(value: float | None) -> str:
 
 def cost(config: Config, days: Days, queue: str | None, price: float | None, *, json: bool) -> int:
     from millrace.pipeline.cost import cost as add  # noqa: PLC0415 - loads Arrow
-    from millrace.pipeline.report.build import chosen  # noqa: PLC0415
+    from millrace.pipeline.report.build import chosen_days  # noqa: PLC0415
 
     with last_tables(config, json=json) as (spark, snapshot, _):
-        first, last = chosen(snapshot, days.latest, days.first, days.last)
+        first, last = chosen_days(snapshot, days.latest, days.first, days.last)
         answer = add(spark, snapshot, first, last, queue=queue, price=price)
     return finish(snapshot, "cost", answer, show_cost, json=json)
 

@@ -10,7 +10,7 @@ from millrace.cli.pipeline.days import Days
 from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import open_lake
-from millrace.pipeline.outfile import STANDARD, whole
+from millrace.pipeline.outfile import STANDARD, output_file
 
 PAGE = "millrace-report.html"
 
@@ -24,7 +24,7 @@ def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json
     from millrace.pipeline.snapshot import Snapshot  # noqa: PLC0415
 
     snapshot = Snapshot(open_lake(folder).root)
-    first, last = build.chosen(snapshot, days.latest, days.first, days.last)
+    first, last = build.chosen_days(snapshot, days.latest, days.first, days.last)
     with ProgressBar("reading") as bar:
         made = build.build(
             snapshot, first, last, queue, progress=lambda _, done, total: bar(done, total)
@@ -36,7 +36,7 @@ def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json
 
         text = page.render(made)
     out = out or (STANDARD if json else PAGE)
-    with whole(out) as file:
+    with output_file(out) as file:
         file.write(text.encode())
     if out != STANDARD:
         size = len(text.encode()) / (1 << 20)

@@ -18,7 +18,7 @@ from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import open_lake
 
 if TYPE_CHECKING:
-    from millrace.pipeline.state import Depth, JobState
+    from millrace.pipeline.job_states import Depth, JobState
 
 STATES: Final = ("ready", "scheduled", "blocked", "leased", "done", "dead")
 _AGO: Final = regex(r"-(\d+(?:\.\d+)?)([smhdw])")
@@ -61,7 +61,7 @@ def show_state(config: Config, at: str, wanted: Selection) -> int:
     from millrace.pipeline.backlog import outstanding  # noqa: PLC0415 - loads Arrow
 
     events = sum(outstanding(lake.root).position.values())
-    from millrace.pipeline.state import State, Which  # noqa: PLC0415 - loads Spark
+    from millrace.pipeline.job_states import State, Which  # noqa: PLC0415 - loads Spark
 
     with StepProgress(quiet=wanted.json) as steps:
         steps("start Spark", 0, 0)

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from millrace.journal.schema import FLUSHED, LEGAL, STATES
 from millrace.pipeline.events import load
-from millrace.pipeline.job_states import event_of, number, packed, state_of
+from millrace.pipeline.job_states import MAX_BROADCAST, event_of, number, packed, state_of
 from millrace.pipeline.tables import AUDIT_JOBS
 
 #: Maximum number of gaps listed per server.
@@ -32,8 +32,6 @@ _WIDTH: Final = 5
 _ENDED: Final = "('done', 'dead', 'gone')"
 #: The most frequent types are compared first, because each name costs a comparison.
 _FREQUENT: Final = ("leased", "completed", "pushed")
-#: Maximum number of jobs for a broadcast join. With more jobs, Spark sorts the events.
-FEW: Final = 1_000_000
 
 #: The event numbers of the flushes of each server.
 Flushes = Mapping[str, list[int]]
@@ -118,21 +116,23 @@ class Tally(NamedTuple):
 
     server: str
     #: Whether the lake has the first event of the server. If not, older jobs may exist.
-    begun: bool
+    has_first_event: bool
     suspect: int
     headless: int
-    there: int
+    expected: int
 
     @property
     def doubtful(self) -> int:
         """Upper bound of the number of chains to check."""
-        return self.suspect + (self.headless if self.begun else 0)
+        return self.suspect + (self.headless if self.has_first_event else 0)
 
 
-def judge(events: DataFrame, flushes: Flushes, then: str = "null", there: str = "") -> DataFrame:
+def judge(
+    events: DataFrame, flushes: Flushes, last_known: str = "null", expected: str = ""
+) -> DataFrame:
     """Return the jobs that need attention: `suspect` jobs, `headless` jobs (their push is missing),
-    and the job of event 1 of each server. `then` is an additional aggregate for each job; the
-    condition `there` may use it to select jobs that the server must have.
+    and the job of event 1 of each server. `last_known` is an additional aggregate for each job; the
+    condition `expected` may use it to select jobs that the server must have.
 
     The events of a job are aggregated to `balance` (for each state, entries minus exits), the
     `first` state before and the `last` state after, each packed with its event number, and whether
@@ -144,13 +144,13 @@ def judge(events: DataFrame, flushes: Flushes, then: str = "null", there: str = 
         SELECT *, illegal OR {flushed}
             OR balance <> {_weight(state_of("last"))} - {_weight(state_of("first"))} AS suspect,
             {state_of("first")} <> {STATES.index("new")} AS headless,
-            {event_of("first")} = 1 AS begins, coalesce({there or "false"}, false) AS there
+            {event_of("first")} = 1 AS begins, coalesce({expected or "false"}, false) AS expected
         FROM (
             SELECT server, seq, sum({_weight("now")} - {_weight("was")}) AS balance,
                 min({packed("event_id", "greatest(was, 0)")}) AS first,
                 max({packed("event_id", "greatest(now, 0)")}) AS last,
                 max(was < 0 OR now < 0 OR NOT {_is_allowed("was", "now")}) AS illegal,
-                {then} AS then
+                {last_known} AS last_known
             FROM (
                 SELECT server, seq, event_id, type, state, coalesce({number("before")}, -1) AS was,
                     coalesce({number("state")}, -1) AS now
@@ -159,13 +159,13 @@ def judge(events: DataFrame, flushes: Flushes, then: str = "null", there: str = 
         )
         """,
         events=events,
-    ).where("suspect OR headless OR begins OR there")
+    ).where("suspect OR headless OR begins OR expected")
 
 
 def tally(judged: DataFrame, flushes: Flushes) -> dict[str, Tally]:
     """Count the judged jobs of each server."""
     rows = judged.sparkSession.sql(
-        "SELECT server, bool_or(begins), count_if(suspect), count_if(headless), count_if(there) "
+        "SELECT server, bool_or(begins), count_if(suspect), count_if(headless), count_if(expected) "
         "FROM {judged} GROUP BY server",
         judged=judged,
     )
@@ -190,9 +190,7 @@ def _flushed_between(flushes: Flushes, first: str, last: str) -> str:
 
 
 def _is_allowed(was: str, now: str) -> str:
-    """Whether this type of event may lead from one state to the other. Each type has a mask with
-    one bit per pair of states.
-    """
+    """Whether a type of event may lead from one state to the other: a mask with a bit per move."""
     masks: dict[str, int] = {}
     for cause, before, state in LEGAL:
         masks[cause] = masks.get(cause, 0) | 1 << STATES.index(before) * 8 + STATES.index(state)
@@ -216,13 +214,13 @@ def problems(
 ) -> DataFrame:
     """Return the problems in the chains of the doubtful jobs or, with `thorough`, of all jobs."""
     spark, doubtful = events.sparkSession, sum(each.doubtful for each in tallies.values())
-    begun = _in_begun(each.server for each in tallies.values() if each.begun)
+    has_first = _among(each.server for each in tallies.values() if each.has_first_event)
     taken = events.where(f"type <> '{FLUSHED}'")
     if not thorough:
         if not doubtful:
             return load(spark, Path(), AUDIT_JOBS, [])
-        named = judged.where(f"suspect OR (headless AND {begun})").select("server", "seq")
-        named = named.hint("broadcast") if doubtful <= FEW else named
+        named = judged.where(f"suspect OR (headless AND {has_first})").select("server", "seq")
+        named = named.hint("broadcast") if doubtful <= MAX_BROADCAST else named
         taken = taken.join(named, ["server", "seq"], "left_semi")
     # audit_seq reports duplicate events.
     taken = taken.dropDuplicates(["server", "event_id"])
@@ -230,7 +228,7 @@ def problems(
     return spark.sql(
         f"""
         SELECT server, seq, jid, found.problem, event_id, found.detail FROM (
-            SELECT *, explode(array_compact(array({_ILLEGAL}, {_BROKEN}, {_headless(begun)})))
+            SELECT *, explode(array_compact(array({_ILLEGAL}, {_BROKEN}, {_headless(has_first)})))
                 AS found
             FROM (
                 SELECT *, if({flushed}, 'gone', previous.state) AS left FROM (
@@ -246,7 +244,7 @@ def problems(
     )
 
 
-def _in_begun(servers: Iterable[str]) -> str:
+def _among(servers: Iterable[str]) -> str:
     listed = ", ".join(f"'{server}'" for server in servers)
     return f"server IN ({listed or 'null'})"
 
@@ -262,7 +260,7 @@ _ILLEGAL: Final = f"""if(
         concat_ws(' ', type, state) IN {tuple(sorted({f"{c} {state}" for c, _, state in LEGAL}))}),
     null, {_problem("illegal", "format_string('%s cannot lead from %s to %s', type, "
                     "coalesce(before, 'any state'), state)")})"""  # fmt: skip
-_FOUND: Final = """format_string('%s found it %s, but event %d, %s, had left it %s', type, before,
+_FOUND: Final = """format_string('%s starts from %s, but event %d, %s, ends in %s', type, before,
     previous.event_id, previous.type, left)"""
 #: The state before an event differs from the state after the previous event.
 _BROKEN: Final = f"""CASE WHEN left IS NULL OR before = left OR before IS NULL THEN null
@@ -273,8 +271,8 @@ _BROKEN: Final = f"""CASE WHEN left IS NULL OR before = left OR before IS NULL T
     ELSE {_problem("broken", _FOUND)} END"""
 
 
-def _headless(begun: str) -> str:
+def _headless(has_first: str) -> str:
     """The first event of a job must be its push if the journal is present from its first event."""
-    detail = "format_string('%s found it %s, but no event tells how it came', type, before)"
+    detail = "format_string('%s starts from %s, but no event precedes it', type, before)"
     broken = _problem("broken", detail)
-    return f"if(previous IS NULL AND {begun} AND before <> 'new', {broken}, null)"
+    return f"if(previous IS NULL AND {has_first} AND before <> 'new', {broken}, null)"

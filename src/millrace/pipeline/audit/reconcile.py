@@ -14,38 +14,36 @@ from millrace.journal.schema import FLUSHED
 from millrace.pipeline.job_states import KEPT
 from millrace.pipeline.tables import SLOTS
 
-#: Columns of a difference: the counter, its queue and day, and both values.
-DIFFERENCE: Final = ("what", "queue", "day", "live", "lake")
 _COUNTS: Final = ("wait_n", "run_n", "failures", "failed", "retries")
-#: Relative tolerance: the server adds spans one by one and the pipeline adds them in one operation.
-_NEARLY: Final = 1e-9
+#: Relative tolerance: the server adds durations one by one, the pipeline in one operation.
+_TOLERANCE: Final = 1e-9
 #: Last day that is compared. The last calendar day also contains all events after it.
 LAST_DAY: Final = (date.max - date(1970, 1, 1)).days - 1
 #: The number of days since 1970. A server may have days outside the calendar.
 _NUMBER: Final = "CAST(datediff(day, DATE'1970-01-01') AS BIGINT)"
 
 
-def jobs(server: str, told: DataFrame, live: DataFrame, *, complete: bool) -> DataFrame:
-    """Return AUDIT_JOBS rows for jobs that differ between the server and their last events
-    (`told`). If the history in the lake is not `complete`, the server may have jobs without events.
+def jobs(server: str, expected: DataFrame, live: DataFrame, *, complete: bool) -> DataFrame:
+    """Return AUDIT_JOBS rows for jobs that differ between the server and their last events, which
+    `expected` has. If the history in the lake is not `complete`, the server may have other jobs.
     """
-    return told.sparkSession.sql(
+    return expected.sparkSession.sql(
         f"""
         SELECT '{server}' AS server, coalesce(o.seq, t.seq) AS seq, coalesce(o.jid, t.jid) AS jid,
             CASE WHEN t.seq IS NULL THEN 'lost' WHEN o.seq IS NULL THEN 'unknown' ELSE 'differs'
                 END AS problem,
             coalesce(o.event_id, 0) AS event_id,
             CASE WHEN t.seq IS NULL THEN concat(left, ', and the server does not have it')
-                WHEN o.seq IS NULL THEN concat(has, ', and no event tells of it')
+                WHEN o.seq IS NULL THEN concat(has, ', and no event mentions it')
                 ELSE concat(left, ', but ', has) END AS detail
-        FROM (SELECT *, format_string('its events left it %s in %s', state, queue) AS left
-                FROM {{told}}) AS o
+        FROM (SELECT *, format_string('its last event left it %s in %s', state, queue) AS left
+                FROM {{expected}}) AS o
             FULL JOIN (SELECT *, format_string('the server has it %s in %s', state, queue) AS has
                 FROM {{live}}) AS t ON o.seq = t.seq
         WHERE t.seq IS NULL OR o.seq IS NULL AND {complete} OR o.state <> t.state
             OR o.queue <> t.queue
         """,
-        told=told,
+        expected=expected,
         live=live,
     )
 
@@ -138,7 +136,7 @@ def _histograms(column: str) -> str:
 def _spreads(name: str, which: str) -> str:
     """Compare with a tolerance. The variance of long, similar spans has few significant digits."""
     live, lake = _both(f"{name}_{which}", "0D")
-    bound = f"{_NEARLY!r}D * greatest(abs({live}), abs({lake}))"
+    bound = f"{_TOLERANCE!r}D * greatest(abs({live}), abs({lake}))"
     if which == "var":
         mean = f"abs(coalesce(o.{name}_mean, 0D))"
         bound += f" + 1e-12D * {mean} * sqrt(greatest({live}, {lake}))"

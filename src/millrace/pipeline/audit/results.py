@@ -24,8 +24,8 @@ class Live(NamedTuple):
     #: has the number of the event up to which it is valid.
     days: "pa.Table"
     queues: "pa.Table | None"
-    #: Event number that applies to all days and queues that the server did not list.
-    asked: int
+    #: The number of the event up to which days and queues that are not listed are valid.
+    as_of: int
     #: The first day with complete statistics, in days since 1970.
     since: int
 
@@ -36,7 +36,7 @@ class Gap(msgspec.Struct, array_like=True):
 
 
 class Numbers(msgspec.Struct):
-    """Completeness of the events of one server;"""
+    """The completeness of the events of one server."""
 
     server: str
     first_event: int
@@ -93,13 +93,13 @@ class Findings(msgspec.Struct):
     servers: list[Numbers]
     #: The number of problems of each kind, and the first problems of each kind.
     problems: dict[str, int]
-    told: list[Problem]
+    examples: list[Problem] = msgspec.field(name="told")
     #: Number of jobs that were pushed before the first event of their server in the lake.
     older: int
     compared: Compared | None = None
 
     @property
     def ok(self) -> bool:
-        whole = all(each.missing == each.duplicates == 0 for each in self.servers)
-        same = self.compared is None or not self.compared.differing
-        return whole and same and not self.problems
+        complete = all(each.missing == each.duplicates == 0 for each in self.servers)
+        equal = self.compared is None or not self.compared.differing
+        return complete and equal and not self.problems

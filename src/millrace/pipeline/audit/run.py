@@ -1,7 +1,5 @@
 """The audit: checks that all events are present and consistent, and compares them with a server."""
 
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -10,7 +8,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.pipeline import delta, events
-from millrace.pipeline.job_states import GONE, event_of, name, number, packed, state_of
+from millrace.pipeline.job_states import (
+    GONE,
+    MAX_BROADCAST,
+    event_of,
+    name,
+    number,
+    packed,
+    state_of,
+)
 from millrace.pipeline.lake import Lake, locked, write_json
 from millrace.pipeline.progress import Progress, silent
 from millrace.pipeline.tables import AUDIT_JOBS
@@ -31,9 +37,7 @@ def run(
     thorough: bool = False,
     progress: Progress = silent,
 ) -> Findings:
-    """Audit all shipped events, and compare them with the state of a server if `live` is given.
-    If `thorough` is set, check the event chain of every job.
-    """
+    """Audit all shipped events, and compare them with a server; `thorough` checks every job."""
     with locked(lake):
         findings = _Audit(spark, lake, live, progress).run(thorough=thorough)
         write_json(lake.ops / RECORD, findings)
@@ -55,8 +59,8 @@ class _Audit:
     def run(self, *, thorough: bool) -> Findings:
         numbers = self._audit_seq()
         with _parts(self._spark, sum(each.events for each in numbers) // _PART):
-            self._step("the jobs' events")
-            judged = chains.judge(self._events, self._flushes, *self._then).cache()
+            self._step("events of the jobs")
+            judged = chains.judge(self._events, self._flushes, *self._last_known).cache()
             tallies = chains.tally(judged, self._flushes)
             found = chains.problems(self._events, judged, self._flushes, tallies, thorough=thorough)
             compared = None
@@ -66,11 +70,11 @@ class _Audit:
             problems = self._store(found)
             judged.unpersist()
         self._step("")
-        older = sum(each.headless for each in tallies.values() if not each.begun)
+        older = sum(each.headless for each in tallies.values() if not each.has_first_event)
         return _findings(problems, numbers, older, compared)
 
     def _audit_seq(self) -> list[Numbers]:
-        self._step("the events' numbers")
+        self._step("event numbers")
         found = []
         for row in chains.audit_seq(self._events).orderBy("server").collect():
             gaps = [Gap(gap["first"], gap["last"]) for gap in row["gaps"]]
@@ -80,28 +84,27 @@ class _Audit:
     def _store(self, found: DataFrame) -> DataFrame:
         """Replace the table audit_jobs, and return its rows."""
         root = self._lake.root
-        staged = root / AUDIT_JOBS.name / f"{delta.STAGING}{secrets.token_hex(8)}"
+        staged = delta.staging(root, AUDIT_JOBS)
         found.select(*AUDIT_JOBS.columns).repartition(1).write.parquet(events.located(staged))
         table = delta.create(root, AUDIT_JOBS)
         run = (table.transaction_version(delta.REFRESH) or 0) + 1
         delta.commit(root, AUDIT_JOBS, table, delta.Change(staged, [], {}, run))
-        shutil.rmtree(staged, ignore_errors=True)
         return events.load(self._spark, root, AUDIT_JOBS, delta.files(table, root, AUDIT_JOBS.name))
 
     # Comparison with the server
 
     @property
-    def _then(self) -> tuple[str, str]:
+    def _last_known(self) -> tuple[str, str]:
         """An aggregate for each job: its state after the last event that the server's job list
         includes; and the condition on it that the server must have the job.
         """
         if self._live is None:
             return "null", ""
         known = f"server = '{self._live.server}' AND event_id <= {self._live.event}"
-        then = packed("event_id", number("state"))
+        last_known = packed("event_id", number("state"))
         flushed = max(self._flushed(self._live, self._live.event), default=0)
-        there = f"{state_of('then')} <> {GONE} AND {event_of('then')} > {flushed}"
-        return f"max(if({known}, {then}, null))", there
+        expected = f"{state_of('last_known')} <> {GONE} AND {event_of('last_known')} > {flushed}"
+        return f"max(if({known}, {last_known}, null))", expected
 
     def _compare(
         self,
@@ -112,7 +115,7 @@ class _Audit:
         last: int,
     ) -> tuple[DataFrame, Compared]:
         """Add the differences in the server's jobs to `found`, and compare its counters."""
-        self._step("the server's jobs")
+        self._step("jobs of the server")
         tally = tallies.get(live.server, chains.Tally(live.server, False, 0, 0, 0))
         comparison = Comparison(
             self._spark,
@@ -121,20 +124,22 @@ class _Audit:
             events=self._events,
             flushes=self._flushed(live, last),
             last=last,
-            complete=tally.begun or not last or bool(self._flushed(live, live.event)),
+            complete=tally.has_first_event or not last or bool(self._flushed(live, live.event)),
         )
-        few = tally.there <= chains.FEW
-        found = found.unionByName(comparison.jobs(self._told(judged.where("there"), few=few)))
-        self._step("the server's counters")
+        few = tally.expected <= MAX_BROADCAST
+        found = found.unionByName(
+            comparison.jobs(self._expected(judged.where("expected"), few=few))
+        )
+        self._step("counters of the server")
         return found, comparison.counters()
 
-    def _told(self, there: DataFrame, *, few: bool) -> DataFrame:
+    def _expected(self, expected: DataFrame, *, few: bool) -> DataFrame:
         """Return the jobs that exist by their events, with the queue of the last event."""
-        state = f"{name(state_of('then'))} AS state"
-        last = there.selectExpr("server", f"{event_of('then')} AS event_id", state)
+        state = f"{name(state_of('last_known'))} AS state"
+        last = expected.selectExpr("server", f"{event_of('last_known')} AS event_id", state)
         where = self._events.select("server", "event_id", "seq", "jid", "queue")
-        told = where.join(last.hint("broadcast") if few else last, ["server", "event_id"])
-        return told.dropDuplicates(["seq"])
+        expected = where.join(last.hint("broadcast") if few else last, ["server", "event_id"])
+        return expected.dropDuplicates(["seq"])
 
     def _flushed(self, live: Live, event: int) -> list[int]:
         """Return the flushes of the server up to the given event."""

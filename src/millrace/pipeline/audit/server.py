@@ -23,7 +23,7 @@ from .results import MAX_RESULTS, Compared, Difference, Live
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_1970: Final = date(1970, 1, 1)
+_EPOCH: Final = date(1970, 1, 1)
 
 
 @dataclass
@@ -44,36 +44,34 @@ class Comparison:
     left_out: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        flushed = max((each for each in self.flushes if each <= self.live.asked), default=0)
+        flushed = max((each for each in self.flushes if each <= self.live.as_of), default=0)
         self.events = self.events.where(f"server = '{self.live.server}' AND event_id > {flushed}")
         self.snapshot = Snapshot(self.lake.root)
 
-    def jobs(self, told: DataFrame) -> DataFrame:
-        """Return AUDIT_JOBS rows for jobs that differ from `told`, their state by events."""
+    def jobs(self, expected: DataFrame) -> DataFrame:
+        """Return AUDIT_JOBS rows for jobs that differ from `expected`, their state by events."""
         jobs = self._frame("jobs", self.live.jobs)
-        return reconcile.jobs(self.live.server, told, jobs, complete=self.complete)
+        return reconcile.jobs(self.live.server, expected, jobs, complete=self.complete)
 
     def counters(self) -> Compared:
         """Compare the statistics and the number of jobs in each state."""
         live, since = self.live, self._since()
-        numbers = live.days.column("day")
-        between = pc.and_(
-            pc.greater_equal(numbers, since), pc.less_equal(numbers, reconcile.LAST_DAY)
-        )
-        within = live.days.filter(between)
+        day = pc.field("day")
+        within = live.days.filter((day >= since) & (day <= reconcile.LAST_DAY))
         if within.num_rows < live.days.num_rows:
             self.left_out.append(
-                f"{live.days.num_rows - within.num_rows:,} rows of its statistics are of days "
-                f"before {_told(since)}, which are being forgotten, or beyond any calendar."
+                f"{live.days.num_rows - within.num_rows:,} days of its statistics are not "
+                f"compared: the server is deleting days before {_format_day(since)}, and other "
+                "days are not in the calendar."
             )
         days = self._frame("days", within)
-        table = self._stored() or self._folded(days)
+        table = self._stored() or queue_days(reconcile.counted_by(self.events, days, live.as_of))
         differences = reconcile.statistics(table, days, since)
         queues = 0
         if live.queues is not None and self._can_count():
             queues = live.queues.num_rows
             depths = self._frame("queues", live.queues)
-            differences = differences.unionByName(reconcile.depths(self.events, depths, live.asked))
+            differences = differences.unionByName(reconcile.depths(self.events, depths, live.as_of))
         rows = differences.orderBy("what", "queue", "day").limit(MAX_RESULTS).collect()
         # Usually there are no differences, so caching the result for the count is not worthwhile.
         differing = differences.count() if len(rows) == MAX_RESULTS else len(rows)
@@ -89,20 +87,18 @@ class Comparison:
             left_out=self.left_out,
         )
 
-    # Internals
-
     def _since(self) -> int:
         """Return the first day to compare."""
         if self.complete:
             return self.live.since
         first = self.events.agg(F.min("event_id")).first()
-        day = self.events.where(F.col("event_id") == _only(first)).select("day").first()
-        begun = ((_only(day) or _1970) - _1970).days + 1
+        day = self.events.where(F.col("event_id") == _first_value(first)).select("day").first()
+        first_day = ((_first_value(day) or _EPOCH) - _EPOCH).days + 1
         self.left_out.append(
-            "The lake does not have the server's first events: its statistics are compared from "
-            f"{_told(begun)} on, and not how many jobs its queues hold."
+            "The lake does not have the first events of the server: its statistics are compared "
+            f"from {_format_day(first_day)} on, and the numbers of jobs in its queues are not."
         )
-        return max(self.live.since, begun)
+        return max(self.live.since, first_day)
 
     def _can_count(self) -> bool:
         """Test if all events have the previous job state; version 1 events may lack it."""
@@ -111,20 +107,18 @@ class Comparison:
         if self.events.where(F.col("before").isNull()).isEmpty():
             return True
         self.left_out.append(
-            "Some events are of a version that does not tell the state before: how many jobs its "
-            "queues hold is not compared."
+            "Some events are of a version without the state before the event: the numbers of jobs "
+            "in its queues are not compared."
         )
         return False
 
     @property
     def _is_stored(self) -> bool:
-        """Return whether the table queue_day covers exactly the events that the server counted.
-        The table covers all events, including events before a flush.
-        """
-        told = {self.live.asked, *self.live.days.column("event").unique().to_pylist()}
+        """Whether queue_day has exactly the events that the server counted: none before a flush."""
+        expected = {self.live.as_of, *self.live.days.column("event").unique().to_pylist()}
         run = self.snapshot.run
         is_refreshed = run is not None and run.position.get(self.live.server) == self.last
-        return told == {self.last} and not self.flushes and is_refreshed
+        return expected == {self.last} and not self.flushes and is_refreshed
 
     def _stored(self) -> DataFrame | None:
         files = self.snapshot.files(QUEUE_DAY)
@@ -132,11 +126,6 @@ class Comparison:
             return None
         rows = load(self.spark, self.lake.root, QUEUE_DAY, files)
         return rows.where(F.col("server") == self.live.server)
-
-    def _folded(self, days: DataFrame) -> DataFrame:
-        """Compute queue_day from the events up to the ones that the server reported."""
-        counted = reconcile.counted_by(self.events, days, self.live.asked)
-        return queue_days(counted)
 
     def _frame(self, what: str, table: "pa.Table") -> DataFrame:
         """Write a table from the server to a file that the Spark workers can read."""
@@ -158,18 +147,18 @@ def queue_days(events: DataFrame) -> DataFrame:
     return spark.sql(QUEUE_DAY.sql)
 
 
-def _only(row: Row | None) -> Any:
+def _first_value(row: Row | None) -> Any:
     return None if row is None else row[0]
 
 
 def _difference(row: Row) -> Difference:
-    day = None if row.day is None else _told(row.day)
+    day = None if row.day is None else _format_day(row.day)
     return Difference(row.what, row.queue, day, row.live, row.lake)
 
 
-def _told(day: int) -> str:
+def _format_day(day: int) -> str:
     """Format a day as an ISO date; a server may have days outside the range of the calendar."""
     try:
-        return (_1970 + timedelta(days=day)).isoformat()
+        return (_EPOCH + timedelta(days=day)).isoformat()
     except OverflowError:
         return f"day {day:,}"

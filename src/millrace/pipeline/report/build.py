@@ -7,9 +7,10 @@ from millrace import __version__
 from millrace.pipeline import answers
 from millrace.pipeline.changes import Changes
 from millrace.pipeline.cost import Cost
-from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.errors import NoTables
 from millrace.pipeline.forecast import Forecast
 from millrace.pipeline.progress import Progress, silent
+from millrace.pipeline.remote import shown
 from millrace.pipeline.slo import Slo
 from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import QUEUE_DAY
@@ -23,15 +24,11 @@ from .throughput import COUNTS
 
 QUEUES: Final = 50
 #: Default number of days of a report.
-USUAL: Final = 7
+DEFAULT_DAYS: Final = 7
 _PARTS: Final = 5
 
 
-class NothingYet(PipelineError):
-    """There are no tables to report on."""
-
-
-def chosen(
+def chosen_days(
     snapshot: Snapshot,
     count: int | None = None,
     first: date | None = None,
@@ -43,11 +40,10 @@ def chosen(
     lake (default: a week). Days in the future, caused by wrong client clocks, are not the last day.
     """
     today = today or datetime.now(UTC).date()
-    of = status.days(snapshot)
     if last is None:
-        last = max((day for day in of if day <= today), default=today)
+        last = max((day for day in status.days(snapshot) if day <= today), default=today)
     if first is None:
-        first = last - timedelta(days=min(count or USUAL, last.toordinal()) - 1)
+        first = last - timedelta(days=min(count or DEFAULT_DAYS, last.toordinal()) - 1)
     return first, max(first, last)
 
 
@@ -62,9 +58,7 @@ def build(
 ) -> Report:
     """Build the report for the days from `first` to `last`, for one queue or for all queues."""
     if not status.days(snapshot):
-        raise NothingYet(
-            f"The lake {snapshot.root} has no tables yet. Create them with `millrace pipeline run`."
-        )
+        raise NoTables(shown(snapshot.root))
     selection = ReportRows(snapshot, first, last, queue)
     everything = selection._replace(queue=None)
     progress("throughput", 0, _PARTS)
@@ -111,7 +105,7 @@ def _answers(snapshot: Snapshot) -> Answers:
     )
 
 
-def _headline(selection: ReportRows, backlog: int, there: int) -> Headline:
+def _headline(selection: ReportRows, backlog: int, workers: int) -> Headline:
     peak_at, peak = throughput.peak(selection)
     counts = selection.sums(QUEUE_DAY, COUNTS) or [dict.fromkeys(COUNTS, 0)]
     return Headline(
@@ -119,15 +113,15 @@ def _headline(selection: ReportRows, backlog: int, there: int) -> Headline:
         backlog=backlog,
         peak_completed=peak,
         peak_at=peak_at,
-        workers=there,
+        workers=workers,
         **_spans(added(selection, "metric"), ()),
     )
 
 
 def _by_day(selection: ReportRows) -> list[Day]:
-    of = added(selection, "day", "metric")
+    spans = added(selection, "day", "metric")
     rows = selection.sums(QUEUE_DAY, COUNTS, "day")
-    return [Day(**row, **_spans(of, (row["day"],))) for row in rows]
+    return [Day(**row, **_spans(spans, (row["day"],))) for row in rows]
 
 
 def _by_queue(selection: ReportRows, backlogs: dict[str, int]) -> Queues:
@@ -142,12 +136,12 @@ def _by_queue(selection: ReportRows, backlogs: dict[str, int]) -> Queues:
     rows.sort(key=lambda row: (-row["started"], -row["pushed"], -row["backlog"], row["queue"]))
     shown = rows[:QUEUES]
     where = among("queue", (row["queue"] for row in shown))
-    of = added(selection, "queue", "metric", source=f"(SELECT * FROM selected WHERE {where})")
+    spans = added(selection, "queue", "metric", source=f"(SELECT * FROM selected WHERE {where})")
     return Queues(
-        rows=[QueueSummary(**row, **_spans(of, (row["queue"],))) for row in shown],
+        rows=[QueueSummary(**row, **_spans(spans, (row["queue"],))) for row in shown],
         more=len(rows) - len(shown),
     )
 
 
-def _spans(of: dict[tuple[Any, ...], Spans], key: tuple[Any, ...]) -> dict[str, Any]:
-    return {name: spread(of.get((*key, name), NONE)) for name in (latency.WAIT, latency.RUN)}
+def _spans(spans: dict[tuple[Any, ...], Spans], key: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: spread(spans.get((*key, name), NONE)) for name in (latency.WAIT, latency.RUN)}

@@ -1,5 +1,6 @@
 """Failures, grouped by the fingerprint of the error."""
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import date
 from itertools import groupby
@@ -27,7 +28,7 @@ def failures(selection: ReportRows) -> Failures:
         FAILURE_GROUPS,
         f"SELECT * FROM selected WHERE {of_shown} ORDER BY fingerprint, first_seen",
     )
-    details = {name: list(of) for name, of in groupby(rows, key=itemgetter("fingerprint"))}
+    details = {name: list(own) for name, own in groupby(rows, key=itemgetter("fingerprint"))}
     return Failures(
         rows=[_group(total, details[total["fingerprint"]]) for total in shown],
         more=len(left_out),
@@ -53,23 +54,23 @@ def _group(total: dict[str, Any], rows: list[dict[str, Any]]) -> Group:
         days=[
             Seen(
                 day=day,
-                n=sum(row["n"] for row in of),
-                first=min(row["first_seen"] for row in of),
-                last=max(row["last_seen"] for row in of),
+                n=sum(row["n"] for row in of_day),
+                first=min(row["first_seen"] for row in of_day),
+                last=max(row["last_seen"] for row in of_day),
             )
-            for day, of in _by_day(rows)
+            for day, of_day in _by_day(rows)
         ],
     )
 
 
 def _by_day(rows: Iterable[dict[str, Any]]) -> list[tuple[date, list[dict[str, Any]]]]:
     ordered = sorted(rows, key=itemgetter("day"))
-    return [(day, list(of)) for day, of in groupby(ordered, key=itemgetter("day"))]
+    return [(day, list(of_day)) for day, of_day in groupby(ordered, key=itemgetter("day"))]
 
 
 def _named(rows: Iterable[dict[str, Any]], column: str) -> list[str]:
     """Return the names with the most failures."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for row in rows:
-        counts[row[column]] = counts.get(row[column], 0) + row["n"]
+        counts[row[column]] += row["n"]
     return sorted(counts, key=lambda name: (-counts[name], name))[:_NAMED]

@@ -20,7 +20,7 @@ from .time_axis import DAY, Axis, axis_of
 WAIT: Final = "wait"
 RUN: Final = "run"
 #: Maximum number of attempts that are read individually.
-FINE: Final = 3_000_000
+MAX_ATTEMPTS: Final = 3_000_000
 KINDS: Final = 25
 #: Lower bounds of the rows of the heat map, in seconds. The last row has no upper bound.
 _EDGES: Final = (
@@ -48,9 +48,9 @@ def kinds(selection: ReportRows) -> Kinds:
     return Kinds(rows=rows[:KINDS], more=max(0, len(rows) - KINDS))
 
 
-def over_time(selection: ReportRows, fine: int = FINE) -> Latency:
+def over_time(selection: ReportRows, max_attempts: int = MAX_ATTEMPTS) -> Latency:
     extent = selection.snapshot.extent(ATTEMPTS, selection.first, selection.last)
-    by: Literal["lease", "event"] = "lease" if extent.rows <= fine else "event"
+    by: Literal["lease", "event"] = "lease" if extent.rows <= max_attempts else "event"
     if by == "lease":
         steps, found = _of_attempts(selection)
     else:
@@ -83,13 +83,13 @@ def _of_attempts(selection: ReportRows) -> tuple[Axis, dict[tuple[Any, ...], Spa
 
 
 def _moments(by_step: Sequence[Spans]) -> Moments:
-    told = [spread(spans) for spans in by_step]
+    values = [spread(spans) for spans in by_step]
     return Moments(
-        n=[each.n for each in told],
-        p50=[each.p50 for each in told],
-        p90=[each.p90 for each in told],
-        p95=[each.p95 for each in told],
-        p99=[each.p99 for each in told],
+        n=[each.n for each in values],
+        p50=[each.p50 for each in values],
+        p90=[each.p90 for each in values],
+        p95=[each.p95 for each in values],
+        p99=[each.p99 for each in values],
         heat=_heat(by_step),
     )
 

@@ -238,9 +238,7 @@ class Mix(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Answers(msgspec.Struct, kw_only=True, frozen=True):
-    """The last results of `millrace pipeline slo`, `changes`, `cost`, `forecast` and `whatif`;
-    null: there is none.
-    """
+    """The last result of each analysis: `millrace pipeline slo`, `changes` and so on."""
 
     slo: Slo | None
     changes: Changes | None

@@ -53,8 +53,8 @@ def added(
         f"sum(sum_us) AS total FROM {source} GROUP BY {keys} ORDER BY {keys}",
     )
     found = {}
-    for key, group in groupby(rows, key=lambda row: tuple(row[name] for name in by)):
-        of = list(group)
-        buckets = [Bucket(row["bucket"], row["n"], row["low"], row["high"]) for row in of]
-        found[key] = Spans(buckets, sum(row["total"] for row in of))
+    for key, rows_of_key in groupby(rows, key=lambda row: tuple(row[name] for name in by)):
+        group = list(rows_of_key)
+        buckets = [Bucket(row["bucket"], row["n"], row["low"], row["high"]) for row in group]
+        found[key] = Spans(buckets, sum(row["total"] for row in group))
     return found

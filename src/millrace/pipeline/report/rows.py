@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Any, NamedTuple
 
+from millrace.journal.table_files import quoted
 from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import Derived
 
@@ -32,10 +33,6 @@ class ReportRows(NamedTuple):
         keys = f"{by}, " if by else ""
         grouped = f"GROUP BY {by} ORDER BY {by}" if by else ""
         return self.rows(table, f"SELECT {keys}{listed} FROM selected WHERE {where} {grouped}")
-
-
-def quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def among(column: str, values: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -16,11 +16,8 @@ from .model import CheckResult, Coverage
 #: Maximum number of findings shown.
 MAX_FINDINGS: Final = 10
 
-
-class _Result(NamedTuple):
-    name: str
-    good: bool
-    detail: str
+#: The name of a check, whether it succeeded, and its finding.
+_Result = tuple[str, bool, str]
 
 
 def days(snapshot: Snapshot) -> list[date]:
@@ -30,13 +27,13 @@ def days(snapshot: Snapshot) -> list[date]:
 
 def coverage(snapshot: Snapshot) -> Coverage:
     """Describe the data of the snapshot, and the events that were shipped after it."""
-    of, run = days(snapshot), snapshot.run
+    extent, run = snapshot.extent(QUEUE_DAY), snapshot.run
     position = {} if run is None else run.position
     shipped = outstanding(snapshot.root).position
     return Coverage(
-        first=of[0] if of else None,
-        last=of[-1] if of else None,
-        days=len(of),
+        first=extent.first,
+        last=extent.last,
+        days=extent.days,
         servers=sorted(position),
         events=sum(position.values()),
         ran_at=None if run is None else run.time.replace(microsecond=0),
@@ -87,16 +84,16 @@ def _of_events(found: Findings) -> _Result:
     twice = sum(each.duplicates for each in found.servers)
     if missing or twice:
         detail = f"Of {events:,} events, {missing:,} are missing and {twice:,} are duplicates."
-        return _Result("Events", False, detail)
-    return _Result("Events", True, f"All {events:,} events exist exactly once.")
+        return ("Events", False, detail)
+    return ("Events", True, f"All {events:,} events exist exactly once.")
 
 
 def _of_jobs(found: Findings) -> _Result:
     if not found.problems:
-        return _Result("Jobs", True, "No job was lost, ended twice, or was leased twice at once.")
+        return ("Jobs", True, "No job was lost, ended twice, or was leased twice at once.")
     order = sorted(found.problems, key=lambda problem: (-found.problems[problem], problem))
     listed = ", ".join(f"{problem} ({found.problems[problem]:,})" for problem in order)
-    return _Result("Jobs", False, f"Inconsistent events: {listed}. See the table audit_jobs.")
+    return ("Jobs", False, f"Inconsistent events: {listed}. See the table audit_jobs.")
 
 
 def _of_server(found: Findings) -> list[_Result]:
@@ -104,6 +101,6 @@ def _of_server(found: Findings) -> list[_Result]:
     if compared is None:
         return []
     if compared.differing:
-        return [_Result("Server", False, f"{compared.differing:,} values differ on the server.")]
+        return [("Server", False, f"{compared.differing:,} values differ on the server.")]
     detail = f"It has the same statistics, and the same states of {compared.jobs:,} jobs."
-    return [_Result("Server", True, detail)]
+    return [("Server", True, detail)]

@@ -79,11 +79,9 @@ def _running(rows: Iterable[dict[str, Any]], steps: Axis, before: Backlogs) -> d
     for row in rows:
         changes[row["queue"]][row["step"]] += _change(row)
     found = {}
-    for queue, of in changes.items():
-        depth = before.get(queue, 0)
-        found[queue] = list(accumulate((of[step] for step in range(steps.count)), initial=depth))[
-            1:
-        ]
+    for queue, by_step in changes.items():
+        depths = accumulate((by_step[n] for n in range(steps.count)), initial=before.get(queue, 0))
+        found[queue] = list(depths)[1:]
     return found
 
 

@@ -14,7 +14,7 @@ HOUR: Final = 3600
 DAY: Final = 86_400
 _WIDTHS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR, DAY)
 #: Maximum number of steps that are legible on a screen and in a table.
-MOST: Final = 200
+MAX_STEPS: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -35,7 +35,7 @@ class Axis(msgspec.Struct, frozen=True):
         return f"(({micros(time)} - {self.start * 1_000_000}) / {self.width * 1_000_000})"
 
 
-EMPTY_AXIS: Final = Axis(0, MINUTE, 0)
+EMPTY: Final = Axis(0, MINUTE, 0)
 
 
 def micros(time: str) -> str:
@@ -48,17 +48,17 @@ def axis_of(selection: ReportRows, table: Derived, time: str, *, narrowest: int 
     for row in selection.rows(table, f"{query} FROM selected"):
         if row["first"] is not None:
             return axis(row["first"] // 1_000_000, row["last"] // 1_000_000, narrowest=narrowest)
-    return EMPTY_AXIS
+    return EMPTY
 
 
-def axis(first: int, last: int, *, narrowest: int = MINUTE, most: int = MOST) -> Axis:
-    """Return the axis with the narrowest steps that covers all times with at most `most` steps."""
+def axis(first: int, last: int, *, narrowest: int = MINUTE, max_steps: int = MAX_STEPS) -> Axis:
+    """Return the axis with the narrowest steps that covers all times in at most `max_steps`."""
     for width in _WIDTHS:
-        if width >= narrowest and _steps(first, last, width) <= most:
+        if width >= narrowest and _steps(first, last, width) <= max_steps:
             break
     else:
-        width = DAY * -(-_steps(first, last, DAY) // most)
-        while _steps(first, last, width) > most:
+        width = DAY * -(-_steps(first, last, DAY) // max_steps)
+        while _steps(first, last, width) > max_steps:
             width += DAY
     return Axis(first // width * width, width, _steps(first, last, width))
 

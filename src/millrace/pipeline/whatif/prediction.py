@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from millrace.pipeline.buckets import Bucket, percentile
+from millrace.pipeline.buckets import Bucket, merged, percentiles
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.events import located
 from millrace.pipeline.lake import Lake
@@ -37,9 +37,7 @@ _SECOND: Final = 1_000_000
 
 
 class ReplayTask(NamedTuple):
-    """A replay of the queues of one server that share workers. Without a scenario, the task
-    returns the recorded values.
-    """
+    """A replay of queues of one server. Without a scenario, it returns the recorded values."""
 
     number: int
     scenario: bytes | None
@@ -119,9 +117,7 @@ def _parts(
 
 
 def components(links: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Queues that are connected by workers. A queue without a worker is connected to
-    no other.
-    """
+    """Queues that are connected by workers. A queue without a worker is on its own."""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -231,23 +227,21 @@ def _outcome(
 
 def _queue(name: str, results: Sequence[QueueResult]) -> QueueOutcome:
     """The sum of results of several servers or queues."""
-    buckets = [Bucket(at, *row) for each in results for at, row in each.waits.items()]
+    buckets = merged(Bucket(at, *row) for each in results for at, row in each.waits.items())
+    waits = [us / _SECOND for us in percentiles(buckets, (50, 95, 99))]
+    p50, p95, p99 = waits or (None, None, None)
     backlog: Counter[int] = Counter()
     for each in results:
         backlog.update(each.backlog)
-
-    def wait(percent: int) -> float | None:
-        found = percentile(buckets, percent)
-        return None if found is None else found / _SECOND
-
-    values: dict[str, Any] = {f"wait_p{percent}": wait(percent) for percent in (50, 95, 99)}
     return QueueOutcome(
         queue=name,
         started=sum(each.started for each in results),
         failures=sum(each.failures for each in results),
         unserved=sum(each.unserved for each in results),
         busy=sum(each.busy for each in results) / _SECOND,
-        wait_max=max((each.max_us for each in buckets), default=0) / _SECOND if buckets else None,
+        wait_p50=p50,
+        wait_p95=p95,
+        wait_p99=p99,
+        wait_max=max(each.max_us for each in buckets) / _SECOND if buckets else None,
         peak_backlog=max(backlog.values(), default=0),
-        **values,
     )

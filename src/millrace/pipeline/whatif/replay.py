@@ -22,8 +22,8 @@ from millrace.protocols.spec import protocol_rules
 
 from .results import MINUTE, QueueResult
 from .scenario import Scenario, apply_workers, factor
-from .slots import SHORT_DELAY, Pickup, Pool, SlotRecord, VisitKey, infer
-from .visits import NEVER, RETURNS, Period, Visit
+from .slots import SHORT_DELAY, Pickup, Pool, SlotKey, SlotRecord, infer
+from .visits import NEVER, RETURNS, Period, Visit, VisitKey
 
 _CODES: Final = {row.name: row.code for row in PROTOCOLS}
 #: The order of actions at the same time. Absences begin before jobs are ready; they end after the
@@ -57,9 +57,7 @@ class _Group:
         return self.idle > self.blocks[queue]
 
     def order(self, now: int, random: Random) -> list[str]:
-        """The order of the queues for one request: as the worker chose it at about this time in the
-        recording, otherwise random.
-        """
+        """The order of the queues for a request: as recorded at about this time, or random."""
         order, choices = self.preferences.draw(random), self.preferences.choices
         while self.choice < len(choices) and choices[self.choice][0] < now - _CHOICE_TOLERANCE:
             self.choice += 1
@@ -120,7 +118,7 @@ class Replay:
         self.pool = infer(visits, period) if pool is None else pool
         self.results: dict[str, QueueResult] = defaultdict(QueueResult)
         self.slots = apply_workers(self.pool.slots, scenario.workers)
-        self.groups: dict[tuple[str, str, tuple[str, ...]], _Group] = {}
+        self.groups: dict[SlotKey, _Group] = {}
         self._serving: dict[str, list[_Group]] = defaultdict(list)
         #: The worker that took the job of a visit in the recording.
         self._takers: dict[VisitKey, _Group] = {}
@@ -199,10 +197,9 @@ class Replay:
                 self._at(start, _FREE, group)
 
     def _group(self, slot: SlotRecord) -> _Group:
-        key = slot.holder, slot.worker, slot.queues
-        found = self.groups.get(key)
+        found = self.groups.get(slot.key)
         if found is None:
-            found = self.groups[key] = _Group(slot)
+            found = self.groups[slot.key] = _Group(slot)
             for queue in slot.queues:
                 self._serving[queue].append(found)
         return found
@@ -222,13 +219,12 @@ class Replay:
             if len(engine.change_set.events) > _BATCH_EVENTS:
                 engine.take_changes()
         for name, result in self.results.items():
-            queue = engine.queues.get(name)
-            result.unserved = 0 if queue is None else queue.counts[READY]
+            result.unserved = self._ready(name)
         return self.results
 
-    def _push(self, of: tuple[_Chain, int], now: int) -> None:
+    def _push(self, argument: tuple[_Chain, int], now: int) -> None:
         """Push a job, to be ready at the given time."""
-        chain, ready = of
+        chain, ready = argument
         visit = chain.visit
         due = ready if ready > now else 0
         rank = self.scenario.priorities.get(visit.kind, visit.priority)
@@ -300,12 +296,12 @@ class Replay:
 
     # Slots
 
-    def _block(self, of: tuple[_Group, str], now: int) -> None:
-        group, queue = of
+    def _block(self, argument: tuple[_Group, str], now: int) -> None:
+        group, queue = argument
         group.blocks[queue] += 1
 
-    def _unblock(self, of: tuple[_Group, str], now: int) -> None:
-        group, queue = of
+    def _unblock(self, argument: tuple[_Group, str], now: int) -> None:
+        group, queue = argument
         group.blocks[queue] -= 1
         self._fetch(group, now)
 
@@ -328,7 +324,7 @@ class Replay:
     def _fetch(self, group: _Group, now: int) -> bool:
         """An idle slot requests a job."""
         queues = [queue for queue in group.order(now, self.random) if group.takes(queue)]
-        is_choice = sum(self._has_jobs(queue) for queue in queues) > 1
+        is_choice = sum(self._ready(queue) > 0 for queue in queues) > 1
         job = self.engine.lease(queues, "slot", group.actor, now, FOREVER)
         if job is None:
             return False
@@ -350,14 +346,13 @@ class Replay:
             self._at(now + run, _END, (group, chain))
         return True
 
-    def _has_jobs(self, name: str) -> bool:
+    def _ready(self, name: str) -> int:
+        """The number of ready jobs of a queue."""
         queue = self.engine.queues.get(name)
-        return queue is not None and queue.counts[READY] > 0
+        return 0 if queue is None else queue.counts[READY]
 
     def _lease_of(self, chain: _Chain) -> Visit:
-        """The recorded lease that the current one repeats. If the recording has none, it is the
-        lease of another job of this kind.
-        """
+        """The recorded lease that the current one repeats, or that of another job of its kind."""
         visit = chain.visit
         some = self._ended[visit.kind]
         if visit.is_leased and not chain.repeats:
@@ -376,9 +371,9 @@ class Replay:
             return NEVER if lease.is_leased else 0
         return round((lease.ended - lease.leased) * factor(self.scenario.runs, lease.kind))
 
-    def _end(self, of: tuple[_Group | None, _Chain], now: int) -> None:
+    def _end(self, argument: tuple[_Group | None, _Chain], now: int) -> None:
         """A lease ends as recorded, and its slot requests the next job after its turnaround."""
-        group, chain = of
+        group, chain = argument
         visit = chain.visit
         self._finish(chain, now)
         if group is not None:
@@ -463,8 +458,7 @@ class Replay:
     def _sample(self, _: None, now: int) -> None:
         """Record the backlog of each queue at the end of a minute."""
         for name, result in self.results.items():
-            queue = self.engine.queues.get(name)
-            result.backlog[now - MINUTE] = 0 if queue is None else queue.counts[READY]
+            result.backlog[now - MINUTE] = self._ready(name)
         self._at(now + MINUTE, _SAMPLE, None)
 
 

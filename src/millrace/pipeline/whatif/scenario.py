@@ -14,6 +14,10 @@ from .slots import SlotRecord
 
 #: The name of the scenario without changes.
 UNCHANGED: Final = "as recorded"
+#: The options whose values depend on a queue or a kind.
+_KEYS: Final = {
+    "workers": "queue", "limit": "queue", "priority": "kind", "run": "kind", "arrivals": "queue"
+}  # fmt: skip
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)?")
 _UNITS: Final = {"ms": 1_000, "s": 1_000_000, None: 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
@@ -39,13 +43,7 @@ class Scenario(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 def parse(text: str) -> Scenario:
     """Read a scenario such as `workers=8 limit:mail=5 retries=3`."""
-    values: dict[str, dict[str, float]] = {
-        "workers": {},
-        "limit": {},
-        "priority": {},
-        "run": {},
-        "arrivals": {},
-    }
+    values: dict[str, dict[str, float]] = {option: {} for option in _KEYS}
     retries: int | None = None
     delay: int | None = None
     for word in text.split():
@@ -69,8 +67,8 @@ def parse(text: str) -> Scenario:
             values[option][key] = number
     for option in ("limit", "priority"):
         if "" in values[option]:
-            what = "kind" if option == "priority" else "queue"
-            raise PipelineError(f"{option} needs a {what}: {option}:{what.upper()}=N.")
+            key = _KEYS[option]
+            raise PipelineError(f"{option} needs a {key}: {option}:{key.upper()}=N.")
     return Scenario(
         name=text,
         workers={key: int(value) for key, value in values["workers"].items()},

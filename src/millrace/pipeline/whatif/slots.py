@@ -2,22 +2,23 @@
 
 A slot is one thread of a worker: it holds at most one job. The leases of a worker are divided among
 as many slots as it held jobs at once. Between two leases a slot is idle. If a job of its queues
-waited for long in this time, the slot was absent: such a window blocks the slot for that queue. A
-shorter time is a property of the worker: the turnaround after a job, or the delay until an idle
-worker, which may poll, takes a job.
+waited for long in this time, the slot was absent for that queue. A shorter time is a property of
+the worker: the turnaround after a job, or the delay until an idle worker, which may poll, takes a
+job.
 
 A replay with these slots and delays repeats the recording. A scenario adds or removes slots.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, combinations, islice, pairwise
+from itertools import accumulate, combinations, pairwise
 from random import Random
 from typing import Final, NamedTuple
 
-from .visits import NEVER, Period, Visit
+from .intervals import Interval, IntervalCount, containing, difference, gaps, intersection, union
+from .visits import NEVER, Period, Visit, VisitKey
 
 #: Minimum wait of a job that shows that an idle slot is absent, in microseconds.
 MIN_ABSENCE: Final = 100_000
@@ -35,8 +36,8 @@ _MAX_EXCEPTIONS: Final = 0.1
 #: Workers with fewer leases than this on average have a new name for each job.
 _MIN_LEASES: Final = 3
 
-Window = tuple[int, int]
-VisitKey = tuple[int, int, int]
+#: The slots with the same protocol, worker and queues are interchangeable.
+SlotKey = tuple[str, str, tuple[str, ...]]
 
 
 class Preferences(NamedTuple):
@@ -60,7 +61,7 @@ class Preferences(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SlotRecord:
-    """A slot: its queues, its leases in order, and the windows in which it took no jobs."""
+    """A slot: its queues, its leases in order, and the times in which it took no jobs."""
 
     holder: str
     worker: str
@@ -71,12 +72,26 @@ class SlotRecord:
     last: int = 0
     #: The times at which the slot abandoned a job whose lease expired later.
     freed: dict[VisitKey, int] = field(default_factory=dict)
-    #: Windows by queue, in order.
-    blocked: dict[str, list[Window]] = field(default_factory=dict)
+    #: The times in which the slot took no jobs, by queue.
+    blocked: dict[str, list[Interval]] = field(default_factory=dict)
 
     @property
     def queues(self) -> tuple[str, ...]:
         return self.preferences.queues
+
+    @property
+    def key(self) -> SlotKey:
+        return self.holder, self.worker, self.queues
+
+    def is_blocked(self, queue: str, time: int) -> bool:
+        return containing(self.blocked[queue], time) is not None
+
+    def with_free_times(self) -> Iterator[tuple[int, Visit]]:
+        """The leases, each with the time since which the slot was free before it."""
+        free = self.first
+        for visit in self.leases:
+            yield free, visit
+            free = self.free_at(visit)
 
     def free_at(self, visit: Visit) -> int:
         """The time at which the slot has ended one of its leases."""
@@ -110,20 +125,6 @@ class Pool(NamedTuple):
     freed: dict[VisitKey, int]
 
 
-class IntervalCount:
-    """Counts the intervals that contain a point in time."""
-
-    __slots__ = ("_ends", "_starts")
-
-    def __init__(self, intervals: Iterable[Window]) -> None:
-        found = [each for each in intervals if each[1] > each[0]]
-        self._starts = sorted(start for start, _ in found)
-        self._ends = sorted(end for _, end in found)
-
-    def at(self, time: int) -> int:
-        return bisect_right(self._starts, time) - bisect_right(self._ends, time)
-
-
 def infer(visits: Sequence[Visit], period: Period) -> Pool:
     """Infer the slots of the workers from the visits of a period."""
     by_queue: dict[str, list[Visit]] = defaultdict(list)
@@ -136,8 +137,11 @@ def infer(visits: Sequence[Visit], period: Period) -> Pool:
     leases = [each for each in visits if each.is_leased and each.leased < period.end]
     slots = _partition(leases, by_queue, waiting, period)
     tolerances = _tolerances(slots)
-    long_waits: dict[tuple[str, int], list[Window]] = {}
-    for (holder, worker, queues), of_worker in _by_worker(slots).items():
+    long_waits: dict[tuple[str, int], list[Interval]] = {}
+    by_worker: dict[SlotKey, list[SlotRecord]] = defaultdict(list)
+    for slot in slots:
+        by_worker[slot.key].append(slot)
+    for (holder, worker, queues), of_worker in by_worker.items():
         limit = tolerances[holder, worker]
         for queue in queues:
             if (queue, limit) not in long_waits:
@@ -149,24 +153,13 @@ def infer(visits: Sequence[Visit], period: Period) -> Pool:
     idle = _idle_counts(slots, period)
     pickups: dict[VisitKey, Pickup] = {}
     for slot in slots:
-        free = slot.first
-        for visit in slot.leases:
-            was_idle = free <= visit.ready and not _is_blocked(slot, visit.queue, visit.ready)
+        for free, visit in slot.with_free_times():
+            was_idle = free <= visit.ready and not slot.is_blocked(visit.queue, visit.ready)
             count = idle[visit.queue].at(visit.ready)
             if was_idle or count > 0:
                 pickups[visit.key] = Pickup(visit.wait, max(1, count))
-            free = slot.free_at(visit)
     freed = {key: time for slot in slots for key, time in slot.freed.items()}
     return Pool(slots, *_turnarounds(slots, by_queue), pickups, freed)
-
-
-def _by_worker(
-    slots: Iterable[SlotRecord],
-) -> dict[tuple[str, str, tuple[str, ...]], list[SlotRecord]]:
-    found: dict[tuple[str, str, tuple[str, ...]], list[SlotRecord]] = defaultdict(list)
-    for slot in slots:
-        found[slot.holder, slot.worker, slot.queues].append(slot)
-    return found
 
 
 def _turnarounds(
@@ -179,18 +172,18 @@ def _turnarounds(
     taken a job; and a slot that got a job as soon as it was ready requested it before.
     """
     waits = {queue: _long_waits(found, 0) for queue, found in visits.items()}
-    backlogs: dict[tuple[str, ...], list[Window]] = {}
+    backlogs: dict[tuple[str, ...], list[Interval]] = {}
     known: dict[VisitKey, int] = {}
     limits: dict[VisitKey, tuple[str, int, int]] = {}
     by_queue: dict[str, list[int]] = defaultdict(list)
     for slot in slots:
         for before, visit in pairwise(slot.leases):
             free = slot.free_at(before)
-            served = tuple(each for each in slot.queues if not _is_blocked(slot, each, free))
+            served = tuple(each for each in slot.queues if not slot.is_blocked(each, free))
             if served not in backlogs:
-                backlogs[served] = _union(window for each in served for window in waits[each])
-            window = _window_at(backlogs[served], free)
-            waited = min(visit.leased, window[1]) if window else free
+                backlogs[served] = union(wait for each in served for wait in waits[each])
+            backlog = containing(backlogs[served], free)
+            waited = min(visit.leased, backlog[1]) if backlog else free
             late = visit.wait > _LATENCY and visit.leased - free < SHORT_DELAY
             if waited == visit.leased or late:
                 known[before.key] = visit.leased - free
@@ -305,19 +298,22 @@ def _separate(
     for visit in leases:
         by_queue[visit.queue].append(visit)
     waits = {queue: _long_waits(visits[queue], 0) for queue in by_queue}
-    idle = _idle_windows(leases, lost, runs)
+    idle = _idle_times(leases, lost, runs)
     together = sum(_overlap(found, idle) for found in waits.values())
     apart = sum(
-        _overlap(found, _idle_windows(by_queue[queue], lost, runs))
-        for queue, found in waits.items()
+        _overlap(found, _idle_times(by_queue[queue], lost, runs)) for queue, found in waits.items()
     )
     return [list(leases)] if together < apart else list(by_queue.values())
 
 
-def _idle_windows(
+def _overlap(some: Sequence[Interval], others: Sequence[Interval]) -> int:
+    return sum(end - start for start, end in intersection(some, others))
+
+
+def _idle_times(
     leases: Sequence[Visit], lost: Collection[VisitKey], runs: Mapping[str, int]
-) -> list[Window]:
-    """The windows in which workers held fewer jobs than they can."""
+) -> list[Interval]:
+    """The times in which workers held fewer jobs than they can."""
     capacity, changes = _capacity(leases, lost), Counter[int]()
     for visit in leases:
         usual = visit.leased + runs.get(visit.kind, 0)
@@ -332,20 +328,7 @@ def _idle_windows(
     return found
 
 
-def _overlap(some: Sequence[Window], others: Sequence[Window]) -> int:
-    """The total time in which windows of two ordered lists overlap."""
-    total = number = 0
-    for start, end in some:
-        while number < len(others) and others[number][1] <= start:
-            number += 1
-        for other in islice(others, number, None):
-            if other[0] >= end:
-                break
-            total += min(end, other[1]) - max(start, other[0])
-    return total
-
-
-def _extend_presence(slots: Sequence[SlotRecord], long_waits: Iterable[Sequence[Window]]) -> None:
+def _extend_presence(slots: Sequence[SlotRecord], long_waits: Iterable[Sequence[Interval]]) -> None:
     """Set the time in which a worker was present: from its first to its last lease, and before and
     after it for as long as the worker once was idle between two leases, unless a job waited for
     long in that time.
@@ -356,15 +339,15 @@ def _extend_presence(slots: Sequence[SlotRecord], long_waits: Iterable[Sequence[
         longest = max(longest, leased - last)
         last = max(last, free)
     earliest, latest = first - longest, min(NEVER, last + longest)
-    for windows in long_waits:
-        number = bisect_left(windows, (first,))
+    for waits in long_waits:
+        number = bisect_left(waits, (first,))
         if number:
-            earliest = max(earliest, min(first, windows[number - 1][1]))
-        number = bisect_left(windows, (last,))
-        if number and windows[number - 1][1] > last:
+            earliest = max(earliest, min(first, waits[number - 1][1]))
+        number = bisect_left(waits, (last,))
+        if number and waits[number - 1][1] > last:
             latest = last
-        elif number < len(windows):
-            latest = min(latest, windows[number][0])
+        elif number < len(waits):
+            latest = min(latest, waits[number][0])
     for slot in slots:
         slot.first, slot.last = earliest, latest
 
@@ -384,9 +367,7 @@ def _unnamed(leases: Sequence[Visit]) -> set[str]:
 
 
 def _preferences(leases: Sequence[Visit], waiting: Mapping[str, IntervalCount]) -> Preferences:
-    """The order of the queues of a worker. The leases show it: of the queues with waiting jobs, the
-    worker chose one.
-    """
+    """The order of the queues of a worker, from its choices among queues with waiting jobs."""
     queues = sorted({visit.queue for visit in leases})
     if len(queues) == 1:
         return Preferences(tuple(queues))
@@ -418,11 +399,7 @@ def _tolerances(slots: Sequence[SlotRecord]) -> dict[tuple[str, str], int]:
     delays: dict[tuple[str, str], list[int]] = defaultdict(list)
     for slot in slots:
         found = delays[slot.holder, slot.worker]
-        free = slot.first
-        for visit in slot.leases:
-            if free <= visit.ready:
-                found.append(visit.wait)
-            free = slot.free_at(visit)
+        found += [visit.wait for free, visit in slot.with_free_times() if free <= visit.ready]
     tolerances = {}
     for worker, found in delays.items():
         found.sort()
@@ -431,52 +408,26 @@ def _tolerances(slots: Sequence[SlotRecord]) -> dict[tuple[str, str], int]:
     return tolerances
 
 
-def _long_waits(visits: Iterable[Visit], limit: int) -> list[Window]:
+def _long_waits(visits: Iterable[Visit], limit: int) -> list[Interval]:
     """The times in which a job waited that waited for more than `limit` in total."""
     ends = ((each.ready, min(each.leased, each.ended)) for each in visits)
-    return _union((ready, left) for ready, left in ends if left - ready > limit)
+    return union((ready, left) for ready, left in ends if left - ready > limit)
 
 
-def _union(intervals: Iterable[Window]) -> list[Window]:
-    """Intervals merged where they overlap, in order."""
-    found: list[Window] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((start, end))
-    return found
-
-
-def _gaps(slot: SlotRecord, period: Period) -> list[Window]:
+def _gaps(slot: SlotRecord, period: Period) -> list[Interval]:
     """The times between leases while the worker is present."""
-    found, free = [], max(slot.first, period.start)
-    for visit in slot.leases:
-        if visit.leased > free:
-            found.append((free, visit.leased))
-        free = max(free, slot.free_at(visit))
-    end = min(slot.last, period.end)
-    if end > free:
-        found.append((free, end))
-    return found
+    leases = ((visit.leased, slot.free_at(visit)) for visit in slot.leases)
+    return gaps(leases, max(slot.first, period.start), min(slot.last, period.end))
 
 
 def _absences(
-    slot: SlotRecord, long_waits: Sequence[Window], limit: int, period: Period
-) -> list[Window]:
-    """The windows in which a slot was idle while jobs of a queue waited for long."""
-    found = []
+    slot: SlotRecord, long_waits: Sequence[Interval], limit: int, period: Period
+) -> list[Interval]:
+    """The times in which a slot was idle while jobs of a queue waited for long."""
+    found = intersection(_gaps(slot, period), long_waits)
+    found = [(start, end) for start, end in found if end - start > limit]
     if slot.first > period.start:
-        found.append((period.start, slot.first))
-    ends = [end for _, end in long_waits]
-    for start, end in _gaps(slot, period):
-        for number in range(bisect_right(ends, start), len(long_waits)):
-            began, over = long_waits[number]
-            if began >= end:
-                break
-            window = max(start, began), min(end, over)
-            if window[1] - window[0] > limit:
-                found.append(window)
+        found.insert(0, (period.start, slot.first))
     if slot.last < period.end:
         found.append((slot.last, NEVER))
     return found
@@ -484,36 +435,9 @@ def _absences(
 
 def _idle_counts(slots: Sequence[SlotRecord], period: Period) -> dict[str, IntervalCount]:
     """The number of idle slots that would take a job, by queue."""
-    found: dict[str, list[Window]] = defaultdict(list)
+    found: dict[str, list[Interval]] = defaultdict(list)
     for slot in slots:
-        gaps = _gaps(slot, period)
+        idle = _gaps(slot, period)
         for queue in slot.queues:
-            found[queue] += _without(gaps, slot.blocked[queue])
+            found[queue] += difference(idle, slot.blocked[queue])
     return {queue: IntervalCount(intervals) for queue, intervals in found.items()}
-
-
-def _without(intervals: Sequence[Window], holes: Sequence[Window]) -> list[Window]:
-    found = []
-    ends = [end for _, end in holes]
-    for start, end in intervals:
-        at = start
-        for number in range(bisect_right(ends, start), len(holes)):
-            began, over = holes[number]
-            if began >= end:
-                break
-            if began > at:
-                found.append((at, began))
-            at = max(at, over)
-        if at < end:
-            found.append((at, end))
-    return found
-
-
-def _window_at(windows: Sequence[Window], time: int) -> Window | None:
-    """The window that contains a point in time."""
-    number = bisect_left(windows, (time + 1,)) - 1
-    return windows[number] if number >= 0 and time < windows[number][1] else None
-
-
-def _is_blocked(slot: SlotRecord, queue: str, time: int) -> bool:
-    return _window_at(slot.blocked[queue], time) is not None

@@ -13,6 +13,10 @@ NEVER: Final = 1 << 62
 RETURNS: Final = frozenset({"failed", "expired", "released"})
 
 
+#: The number of the job, and the times at which it was ready and leased.
+VisitKey = tuple[int, int, int]
+
+
 class Visit(NamedTuple):
     """Times are microseconds since 1970; a time that is unknown or not reached is NEVER."""
 
@@ -37,7 +41,7 @@ class Visit(NamedTuple):
     early: int = 0
 
     @property
-    def key(self) -> tuple[int, int, int]:
+    def key(self) -> VisitKey:
         return self.seq, self.ready, self.leased
 
     @property

@@ -1,27 +1,26 @@
-// Draws the plots of a report from the JSON in the page, with the Plotly that is packed in it or was
-// loaded before.
+// Draws the plots of a report from the JSON in the page, with Plotly, which the page contains or has loaded.
 "use strict";
 (async () => {
   const report = JSON.parse(document.getElementById("report").textContent);
   const protocols = { workq: "Workq", masenko: "Masenko", faktory: "Faktory", qless: "Qless", goqueue: "Go Job Queue", http: "HTTP", control: "control" };
   const named = (protocol) => protocols[protocol] || "the server";
 
-  // Plotly takes some tags in its texts for markup; a queue's name has none.
+  // Plotly interprets some tags in texts as markup, and the name of a queue may contain them.
   const narrow = () => innerWidth < 600;
   const plain = (text, most = narrow() ? 14 : 28) => {
     const shown = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
     const cut = shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
     return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   };
-  // Of a worker's name the end tells most.
+  // Keep the start and the end of a worker's name: the end is often the only difference.
   const worker = (name, most) => {
     const all = Array.from(name || "(not named)");
     return plain(all.length > most ? all.slice(0, most / 2).join("") + "…" + all.slice(1 - most / 2).join("") : all.join(""), most);
   };
-  // Plotly knows no time zones: what it is given it shows, so it is given UTC.
+  // Plotly has no time zones and shows times unchanged, so it gets them in UTC.
   const times = (list) => list.map((at) => at.replace("Z", ""));
   const after = (at, seconds) => new Date(Date.parse(at) + seconds * 1000).toISOString();
-  // Steps have a beginning and an end: `bounds` are all of them, `extent` is from the first to the last.
+  // `bounds` are the starts of all steps and the end of the last one; `extent` is the range of the axis.
   const ends = ({ at, step }) => times(at.map((each) => after(each, step)));
   const bounds = (of) => [...times(of.at), ...ends(of).slice(-1)];
   const extent = (of) => ({ range: [bounds(of)[0], ...ends(of).slice(-1)] });
@@ -40,7 +39,7 @@
   const series = (index) => colour(`s${(index % 8) + 1}`);
   const heat = (...stops) => stops.map((at, i) => [at, colour(`h${i}`)]);
 
-  // An axis of seconds on a logarithmic scale; what took no time at all is drawn at its lower end.
+  // A logarithmic axis of seconds. Zero is drawn at its lower end.
   const least = 1e-5;
   const drawn = (list) => list.map((s) => (s === null ? null : Math.max(s, least)));
   const coarse = [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000];
@@ -70,7 +69,7 @@
     type: "scatter", mode: x.length > 2 ? "lines" : "lines+markers", name, x, y, marker: { color: series(index), size: 5 },
     ...more, line: { color: series(index), width: 2, ...more.line },
   });
-  // What was counted over each step: where there are few, each is as long as it was.
+  // Counts by step. A short series is drawn as steps with their real widths.
   const over = (name, of, y, index, more) => (y.length > 60
     ? line(name, times(of.at), y, index, more)
     : line(name, bounds(of), [...y, ...y.slice(-1)], index, { ...more, line: { shape: "hv", ...more.line } }));
@@ -120,7 +119,7 @@
     ];
   };
 
-  // Rows with names: by number, so that no name can be taken for a number or a date.
+  // Rows have numbers, because Plotly would interpret some names as numbers or dates.
   const names = (list) => ({
     type: "linear", tickvals: list.map((_, i) => i), ticktext: list, range: [list.length - 0.5, -0.5], showgrid: false, zeroline: false,
     automargin: true, fixedrange: true, rangemode: "normal",
@@ -158,7 +157,7 @@
         layout({ barmode: "stack", showlegend: true }),
       ];
     }
-    // Few days: from the first to the last of each, so that one sees when it began and ended.
+    // For few days, show the time from the first to the last failure of each day.
     return [
       rows.map((row, index) => ({
         type: "scatter", mode: "lines+markers", name: label(row), showlegend: false,
