@@ -83,8 +83,8 @@ class Restoration:
         # The revert also undid ends of leases and jobs by closed connections: repeat them.
         for job in engine.leased.values():
             if (
-                job.holder_protocol in engine.rules.bound
-                and job.holder not in engine.leases.holders
+                job.history.holder_protocol in engine.rules.bound
+                and job.history.holder not in engine.leases.holders
             ):
                 engine.timers.set(job.seq, 0)
         for job in self.orphaned_transients():
@@ -102,7 +102,7 @@ class Restoration:
             engine.cancel(job, now)
         engine.transactions.after_restart(now)
         bound = [job for job in engine.leased.values() if self._is_bound(job)]
-        self._interrupted = {job.seq: job.attempt for job in bound}
+        self._interrupted = {job.seq: job.history.attempt for job in bound}
         for job in in_order(bound):
             self.return_lease(job, now)
         engine.limits.settle(now)
@@ -123,7 +123,7 @@ class Restoration:
 
     def was_interrupted(self, job: Job) -> bool:
         """Whether the end of the previous process has interrupted the lease of a job."""
-        return self._is_bound(job) and self._interrupted.get(job.seq) == job.attempt
+        return self._is_bound(job) and self._interrupted.get(job.seq) == job.history.attempt
 
     def return_lease(self, job: Job, now: int) -> None:
         """Return a lease without a failure, because a restart closed its connection."""
@@ -134,7 +134,7 @@ class Restoration:
 
     def _is_bound(self, job: Job) -> bool:
         """Whether the lease of a job ends with the connection of its holder."""
-        return job.holder_protocol in self._engine.rules.bound
+        return job.history.holder_protocol in self._engine.rules.bound
 
     def orphaned_transients(self) -> list[Job]:
         """Transient jobs whose client has gone or no longer waits."""
