@@ -165,7 +165,8 @@ class Restoration:
                 table.add_duplicate(job)
             if position < job.position < AFTER_ARRIVALS and job.origin not in own_clock:
                 position = job.position
-            last_seq = max(last_seq, job.seq)
+            if job.seq > last_seq:  # noqa: PLR1730 - `max` without a call
+                last_seq = job.seq
             if job.expires_at:
                 engine.timers.set(job.seq + TTL_TIMER, job.expires_at)
             if job.extra is not None:
