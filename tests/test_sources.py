@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import millrace
-from millrace.engine.job import Extra, Job
+from millrace.engine.job import Extra, Job, LeaseHistory
 from millrace.engine.queues import Queue
 from support.plain import field_names
 
@@ -21,7 +21,7 @@ PACKAGE = Path(millrace.__file__).parent
 ROOT = PACKAGE.parents[1]
 
 #: Fields that only engine/ assigns.
-JOB_FIELDS = frozenset(field_names(Job) + field_names(Extra))
+JOB_FIELDS = frozenset(field_names(Job) + field_names(LeaseHistory) + field_names(Extra))
 QUEUE_FIELDS = frozenset(Queue.__slots__)
 #: Packages that handle the engine's jobs and queues. Elsewhere `job` is a record of another type.
 SCANNED = ("protocols", "server", "store", "journal", "admin")

@@ -6,9 +6,10 @@ from collections import Counter
 from typing import Any
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FOREVER, SEQ_ID_PREFIX
+from millrace.engine.job import FOREVER, NO_HISTORY, SEQ_ID_PREFIX, LeaseHistory
 from millrace.engine.job_timers import TTL_TIMER
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from support.plain import values
 
 # Invariants of the engine without a model
 
@@ -74,6 +75,7 @@ def consistent(engine: Engine) -> None:
     dependents_are_listed_with_their_blockers(engine)
     no_job_waits_for_a_blocker_that_would_fail_it(engine)
     every_job_has_its_timers(engine)
+    assert values(NO_HISTORY) == values(LeaseHistory()), "jobs without a history share it"
 
 
 # Invariants of the machine and its model

@@ -187,7 +187,7 @@ def test_totals_are_unknown_for_a_job_that_ran_before_they_were_recorded():
     job = scene.pushed_and_leased("job-1")
     scene.engine.release(job, scene.now, counted=True)
     assert scene.lease() is job
-    job.lifetime = None
+    job.history.lifetime = None
     scene.complete(job)
     ended = scene.events()[-1]
     assert (ended.leases, ended.failures, ended.wait_total, ended.run_total) == (-1, -1, -1, -1)
@@ -229,7 +229,7 @@ def test_totals_survive_a_restart():
     scene.now += SECOND
     scene.fail(job)
     copy = decode_job(encode(job))
-    blank = copy_of(copy, lifetime=None, outcome="", ended_at=0)
+    blank = copy_of(copy, history=None)
     apply_state(blank, decode_any(encode(state_row(job))))
     assert values(copy) == values(blank) == values(job)
     apply_state(blank, decode_any(encode(state_row(job)[:-2])))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.engine.job import Job
+from millrace.engine.job import Job, ensure_history
 from millrace.engine.queues import Queue
 from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY
@@ -29,15 +29,6 @@ def job(seq: int, place: int = 0, rank: int = 0) -> Job:
         rank=rank,
         position=place,
         due_at=0,
-        attempt=0,
-        failures=0,
-        ready_at=0,
-        leased_at=0,
-        deadline=0,
-        holder="",
-        holder_protocol=0,
-        failure=None,
-        extra=None,
     )
 
 
@@ -164,7 +155,7 @@ def test_another_record_of_a_removed_job_can_replace_it(rank):
     ready.add(old)
     ready.remove(old)
     new = job(1, 10, rank)
-    new.holder = "not the holder of the old record"
+    ensure_history(new).holder = "not the holder of the old record"
     ready.add(new)
     assert ready.pop() is new
     assert popped(ready) == [2]

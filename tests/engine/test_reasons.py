@@ -221,7 +221,7 @@ def test_the_end_time_survives_a_restart(scene, tmp_path):
 def test_an_end_time_missing_in_older_records(scene):
     job = scene.pushed_and_leased(expires_at=FOREVER, origin=WORKQ)
     scene.complete(job)
-    job.ended_at = 0
+    job.history.ended_at = 0
     assert text_of(scene, job) == "Completed at an unknown time."
 
 

@@ -415,7 +415,7 @@ def test_a_restart_drops_transient_jobs_and_records_it_in_the_journal():
 )
 def test_the_failure_number_retries_is_the_last(retries, failures, state):
     job = WorkqScene().pushed_and_leased(retries=retries)
-    job.failures = failures
+    job.history.failures = failures
     assert WorkqPolicy().after_failure(job, START, Random(1)).state == state
 
 
@@ -424,14 +424,14 @@ def test_the_failure_number_retries_is_the_last(retries, failures, state):
 )
 def test_no_lease_may_expire_after_the_last_attempt(limit, attempt, state):
     job = WorkqScene().pushed_and_leased(max_attempts=limit, retries=9)
-    job.attempt, job.failures = attempt, 1
+    job.history.attempt, job.history.failures = attempt, 1
     assert WorkqPolicy().after_expiry(job, START, Random(1)).state == state
     assert WorkqPolicy().after_failure(job, START, Random(1)).state == state
 
 
 def test_a_transient_job_has_one_attempt():
     job = WorkqScene().pushed_and_leased(transient=True)
-    job.failures = 1
+    job.history.failures = 1
     assert protocol_rules().policies[WORKQ].after_failure(job, START, Random(1)).state == GONE
     assert protocol_rules().policies[WORKQ].after_expiry(job, START, Random(1)).state == GONE
 
@@ -461,7 +461,7 @@ def test_records_of_older_versions_load():
     extra = scene.pushed_and_leased("extra", "other", tags=["red"])
     for job in (plain, extra):
         old = decode_job(encode(old_record(job)))
-        assert values(old) == values(copy_of(job, lifetime=None))
+        assert values(old) == values(copy_of(job, history=copy_of(job.history, lifetime=None)))
         assert (old.expires_at, old.max_attempts) == (0, 0)
 
 

@@ -6,6 +6,7 @@ import pytest
 from conversation import SECOND, START
 from masenko_conversation import EMPTY, OK, Masenko, MasenkoClient
 
+from millrace.engine.job import ensure_history
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 
 #: failures^4, in seconds
@@ -75,7 +76,7 @@ def test_the_last_of_255_retries_is_the_last():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=255)
-        talk.acts(lambda world: setattr(world.engine.jobs[1], "failures", 254))
+        talk.acts(lambda world: setattr(ensure_history(world.engine.jobs[1]), "failures", 254))
         fails(client)
         assert talk.job(1).state == SCHEDULED
         talk.acts(lambda world: world.engine.retry_now(world.engine.jobs[1], world.now))

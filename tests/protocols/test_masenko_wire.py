@@ -7,6 +7,7 @@ import pytest
 from conversation import START, compact
 from masenko_conversation import EMPTY, OK, PONG, Masenko, MasenkoClient, MasenkoWorld, error, heard
 
+from millrace.engine.job import ensure_history
 from millrace.protocols.masenko import replies
 from millrace.protocols.masenko.replies import LARGE_JSON
 from wires import data_of
@@ -1100,7 +1101,7 @@ def test_a_job_of_another_protocol_fails_by_the_rules_of_its_origin():
         client.nacks(1).finds_nothing("q")
         talk.advance(15)
         assert client.fetches("q")["failures"] == 1
-        talk.acts(lambda world: setattr(world.engine.jobs[1], "failures", 300))
+        talk.acts(lambda world: setattr(ensure_history(world.engine.jobs[1]), "failures", 300))
         client.nacks(1)
         assert talk.dead == [1]
         assert "q" in client.queues()  # Masenko does not remove it
@@ -1111,7 +1112,7 @@ def test_the_failure_count_is_limited_to_eight_bits():
 
     with Masenko() as talk:
         talk.acts(lambda world: world.engine.push(unit("some-jid", "q"), world.now))
-        talk.acts(lambda world: setattr(world.engine.jobs[1], "failures", 300))
+        talk.acts(lambda world: setattr(ensure_history(world.engine.jobs[1]), "failures", 300))
         assert talk.connect().fetches("q")["failures"] == 255
 
 

@@ -21,7 +21,7 @@ from support.plain import values
 def failed_job(failures: int, retries: int = 25) -> Job:
     scene = Scene()
     job = scene.pushed_and_leased(retries=retries)
-    job.failures = failures
+    job.history.failures = failures
     return job
 
 

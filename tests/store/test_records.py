@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from millrace.engine.details import JobDetails, LastError, Parked
-from millrace.engine.job import Extra, Failure, Job, Lifetime
+from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime, ensure_history
 from millrace.engine.limits import Limit, read_limit
 from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.engine.statistics import QueueDay, Spread
@@ -38,8 +38,7 @@ RECURRING = bytes.fromhex("dc0012a172a16bc4027b7da1713c00050091a1744d0191a178c3c
 
 def plain_job() -> Job:
     return Job(
-        7, "job-7", "mail", b"[1]", 1, 10, 20, 25, b"{}", "default", 2, 0, 10, 0, 0, 0, 10, 0, 0, "", 0,
-        None, None,
+        7, "job-7", "mail", b"[1]", 1, 10, 20, 25, b"{}", "default", 2, 0, 10, 0, 10,
     )  # fmt: skip
 
 
@@ -50,9 +49,11 @@ def full_job() -> Job:
     )  # fmt: skip
     extra = Extra(["red"], [3, 4], b"\x00", True, "dead", details, "load", 60)
     lifetime = Lifetime(2, 1, 3, 4, 5, 6, 7, "first", False)
+    failure = Failure(1, 2, "G", "M", ["a", "b"])
+    history = LeaseHistory(2, 1, 40, 50, "w1", 4, failure, 90, "failed", lifetime)
     return Job(
-        8, "jü", "mail", b"\xff", 4, 10, 20, 5, b"s", "q", 5, -1.5, -3, 99, 2, 1, 30, 40, 50, "w1", 4,
-        Failure(1, 2, "G", "M", ["a", "b"]), extra, 100, 3, 90, "failed", lifetime,
+        8, "jü", "mail", b"\xff", 4, 10, 20, 5, b"s", "q", 5, -1.5, -3, 99, 30, history, extra,
+        100, 3,
     )  # fmt: skip
 
 
@@ -69,7 +70,9 @@ def test_the_row_of_a_job_has_the_recorded_bytes(job: Job, record: bytes) -> Non
 
 def test_backtraces_of_earlier_failures_survive_a_restart() -> None:
     job = plain_job()
-    job.failure = Failure(1, 2, "G", "M", ["a"], 3, [(2, 1, "E", "first", ["b", "c"])])
+    ensure_history(job).failure = Failure(
+        1, 2, "G", "M", ["a"], 3, [(2, 1, "E", "first", ["b", "c"])]
+    )
     found = records.decode_job(records.encode(job)).failure
     assert found is not None
     assert (found.attempt, found.earlier) == (3, [(2, 1, "E", "first", ["b", "c"])])

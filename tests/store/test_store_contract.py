@@ -7,7 +7,7 @@ import pytest
 from failing_stores import FailingMemoryStore
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
-from millrace.engine.job import Extra, Failure, Job, Lifetime
+from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
 from millrace.engine.states import DONE, LEASED, READY
 from millrace.protocols.spec import protocol_rules
 from millrace.store import StoreFailing
@@ -90,6 +90,18 @@ def test_the_store_continues_after_a_restart(scene, store, reopen):
 
 def full_job(seq: int) -> Job:
     """A job with an unusual value in every field."""
+    history = LeaseHistory(
+        attempt=26,
+        failures=25,
+        leased_at=START + 3,
+        deadline=START + 4,
+        holder="worker-é",
+        holder_protocol=3,
+        failure=Failure(START + 5, START + 6, "Group", "Message\n", ["one", "", "ünicode"]),
+        ended_at=START + 7,
+        outcome="completed",
+        lifetime=Lifetime(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
+    )
     return Job(
         seq=seq,
         jid="jid-ü-\U0001f980\x00",
@@ -105,20 +117,11 @@ def full_job(seq: int) -> Job:
         rank=-(2**31),
         position=START + 1,
         due_at=2**63 - 1,
-        attempt=26,
-        failures=25,
         ready_at=START + 2,
-        leased_at=START + 3,
-        deadline=START + 4,
-        holder="worker-é",
-        holder_protocol=3,
-        failure=Failure(START + 5, START + 6, "Group", "Message\n", ["one", "", "ünicode"]),
+        history=history,
         extra=Extra(tags=["red", ""], blockers=[2**40, 7], result=b"\x00\x80", transient=True),
         expires_at=START + 5,
         max_attempts=9,
-        ended_at=START + 7,
-        outcome="completed",
-        lifetime=Lifetime(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
     )
 
 
@@ -137,6 +140,7 @@ def test_every_field_of_a_job_is_loaded_unchanged(store, reopen):
     job = full_job(5)
     for name in field_names(Job):
         assert getattr(job, name) or name == "stored_size", "the field needs a value"
+    assert all(getattr(job, name) for name in field_names(LeaseHistory)), "a field needs a value"
     write(store, new={5: job})
     assert values(reopen().load().jobs) == values({5: job})
     assert values(reopen().load().jobs) == values({5: job})
@@ -154,19 +158,15 @@ def test_every_changed_field_is_loaded(store, reopen):
         rank=7,
         position=1,
         due_at=2,
-        attempt=3,
-        failures=4,
         ready_at=5,
-        leased_at=6,
-        deadline=7,
-        holder="another",
-        holder_protocol=0,
-        failure=Failure(8, 9, "", "", []),
+        history=LeaseHistory(3, 4, 6, 7, "another", 0, Failure(8, 9, "", "", [])),
         extra=Extra(result=b""),
     )
     fields = field_names(Job)
     changing = fields[fields.index("queue") : fields.index("expires_at")]
     for name in changing:
+        assert getattr(after, name) != getattr(before, name), "the field needs another value"
+    for name in field_names(LeaseHistory):
         assert getattr(after, name) != getattr(before, name), "the field needs another value"
     write(store, changed={5: after})
     assert values(reopen().load().jobs) == values({5: after})
@@ -176,7 +176,7 @@ def test_every_changed_field_is_loaded(store, reopen):
 def test_none_is_loaded_as_none(store, reopen):
     job = full_job(5)
     write(store, new={5: job})
-    job.failure, job.extra = None, None
+    job.history.failure, job.extra = None, None
     write(store, changed={5: job})
     found = reopen().load().jobs[5]
     assert (found.failure, found.extra) == (None, None)

@@ -115,12 +115,12 @@ class FilterMatcher:
             return False
         if self._origin is not None and job.origin != self._origin:
             return False
-        if query.worker is not None and job.holder != query.worker:
+        if query.worker is not None and job.history.holder != query.worker:
             return False
         if query.tag is not None and (job.extra is None or query.tag not in job.extra.tags):
             return False
         if query.retrying is not None and (
-            job.state != SCHEDULED or bool(job.failures) != query.retrying
+            job.state != SCHEDULED or bool(job.history.failures) != query.retrying
         ):
             return False
         if query.failing is not None and is_failing(job) != query.failing:
@@ -133,7 +133,7 @@ class FilterMatcher:
         return job.jid in self._hub.engine.annotations.tracked
 
     def _failed_so(self, job: Job) -> bool:
-        failure, query = job.failure, self._query
+        failure, query = job.history.failure, self._query
         if failure is None:
             return False
         if query.group is not None and failure.group != query.group:
@@ -149,7 +149,7 @@ class FilterMatcher:
 
     def cost(self, job: Job) -> int:
         """Return the approximate number of bytes to search."""
-        failure = job.failure
+        failure = job.history.failure
         size = BASE_COST + payload_size(job) + (0 if failure is None else len(failure.message))
         return size * self._weight
 
@@ -183,14 +183,14 @@ def _names(word: TextPattern, job: Job) -> bool:
     """Return whether the id, the kind or the error of the job contains the term."""
     if word.is_in(job.jid) or word.is_in(job.kind):
         return True
-    failure = job.failure
+    failure = job.history.failure
     return failure is not None and (word.is_in(failure.group) or word.is_in(failure.message))
 
 
 def is_failing(job: Job) -> bool:
     """Return whether the job has failed and is dead or waits for a retry."""
-    waits = job.state == SCHEDULED and bool(job.failures)
-    return job.failure is not None and (waits or job.state == DEAD)
+    waits = job.state == SCHEDULED and bool(job.history.failures)
+    return job.history.failure is not None and (waits or job.state == DEAD)
 
 
 def _protocol(name: str) -> int:

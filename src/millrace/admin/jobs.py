@@ -241,7 +241,7 @@ def job_names(record: JobRecord) -> tuple[object, ...]:
 
 def job_record(hub: AdminService, job: Job) -> JobRecord:
     """Return the record of a job with complete names."""
-    failure, extra = job.failure, job.extra
+    failure, extra = job.history.failure, job.extra
     return JobRecord(
         seq=job.seq,
         jid=job.jid,
@@ -253,14 +253,14 @@ def job_record(hub: AdminService, job: Job) -> JobRecord:
         created=job.created,
         due=time_or_zero(job.due_at),
         ready_at=job.ready_at,
-        leased_at=job.leased_at,
-        deadline=time_or_zero(job.deadline),
-        ended_at=job.ended_at,
-        attempt=job.attempt,
-        failures=job.failures,
+        leased_at=job.history.leased_at,
+        deadline=time_or_zero(job.history.deadline),
+        ended_at=job.history.ended_at,
+        attempt=job.history.attempt,
+        failures=job.history.failures,
         retries=job.retries,
-        worker=job.holder,
-        worker_protocol=PROTOCOL_NAMES[job.holder_protocol],
+        worker=job.history.holder,
+        worker_protocol=PROTOCOL_NAMES[job.history.holder_protocol],
         failure=_failure(failure),
         tags=[] if extra is None else list(extra.tags),
         tracked=job.jid in hub.engine.annotations.tracked,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from .annotations import ensure_details
 from .errors import WrongState
-from .job import FOREVER, Job, add_time, ensure_lifetime
+from .job import FOREVER, NO_HISTORY, Job, LeaseHistory, add_time, ensure_lifetime
 from .queues import Queue
 from .states import LEASED, READY
 
@@ -159,22 +159,30 @@ class Assignments:
         engine = self._engine
         start = job.ready_at if since is None else since(job)
         wait = now - start if now > start else 0
-        if job.attempt or job.failures or job.lifetime is not None or since is not None:
+        history = job.history
+        was_tried = history is not NO_HISTORY and (
+            history.attempt or history.failures or history.lifetime is not None
+        )
+        if was_tried or since is not None:
             lifetime = ensure_lifetime(job)
             lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
             lifetime.leases += 1
             lifetime.wait += wait
             lifetime.lease_wait = wait
             lifetime.renewals = 0
-        job.attempt += 1
-        job.leased_at = now
         if until is None:
             duration = job.lease_duration  # `add_time` without a call
             has_end = duration <= FOREVER - now and actor not in self._bound
             until = now + duration if has_end else FOREVER
-        job.deadline = until
-        job.holder = holder
-        job.holder_protocol = actor
+        history = job.history  # `ensure_lifetime` can have created it
+        if history is NO_HISTORY:
+            job.history = LeaseHistory(1, 0, now, until, holder, actor)
+        else:
+            history.attempt += 1
+            history.leased_at = now
+            history.deadline = until
+            history.holder = holder
+            history.holder_protocol = actor
         queue.last_requested_at = now
         if engine.caller.own_clock:
             ensure_details(job).lease_offset = engine.caller.clock_offset

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Final
 
 from .errors import NotLeased, WrongState
 from .events import fingerprint
-from .job import FOREVER, NO_PROTOCOL, EarlierFailure, Failure, Job, ensure_extra, ensure_lifetime
+from .job import (
+    FOREVER,
+    NO_PROTOCOL,
+    EarlierFailure,
+    Failure,
+    Job,
+    ensure_extra,
+    ensure_history,
+    ensure_lifetime,
+)
 from .leases import use_server_clock
 from .policies import RetryDecision
 from .retention import RETENTION_SETTING, TRIM_BATCH_SIZE, TRIM_TIMER
@@ -63,7 +72,8 @@ class Attempts:
                 engine.caller.own_clock = True
             return
         engine.totals.processed += 1
-        run = now - job.leased_at if is_leased and now > job.leased_at else 0
+        leased_at = job.history.leased_at
+        run = now - leased_at if is_leased and now > leased_at else 0
         queue = self._queues[job.queue]
         if job.expires_at:
             keep_until = job.expires_at
@@ -90,7 +100,7 @@ class Attempts:
         if job.state != LEASED:
             raise NotLeased
         self._engine.totals.processed += 1
-        run = max(0, now - job.leased_at)
+        run = max(0, now - job.history.leased_at)
         queue = self._queues[job.queue]
         self._transitions.apply(job, queue, "advanced", DONE, now, actor, 0, run)
         self._engine.caller.must_wait = True
@@ -149,16 +159,17 @@ class Attempts:
         engine.totals.failures += 1
         ensure_lifetime(job).failures += 1
         if cause == "failed" or policy.expiry_fails:
-            if before == SCHEDULED and not job.failures:
+            if before == SCHEDULED and not job.history.failures:
                 engine.states.count_retry(job.queue, 1)  # `leave` subtracts this one
-            job.failures += 1
-        previous = job.failure
+            ensure_history(job).failures += 1
+        previous = job.history.failure
         repeat = previous is not None and (
             fingerprint(previous.group, previous.message) == fingerprint(group, message)
         )
         first_at = now if previous is None else previous.first_at
         earlier = None if previous is None else _earlier_failures(previous)
-        job.failure = Failure(first_at, now, group, message, backtrace, job.attempt, earlier)
+        failure = Failure(first_at, now, group, message, backtrace, job.history.attempt, earlier)
+        ensure_history(job).failure = failure
         if final:
             decision = RetryDecision(DEAD)
         elif cause == "failed":
@@ -173,7 +184,7 @@ class Attempts:
         else:
             job.due_at = decision.due_at
             job.position = decision.position or job.position
-        run = max(0, now - job.leased_at) if before == LEASED else 0
+        run = max(0, now - job.history.leased_at) if before == LEASED else 0
         ended = state in {DEAD, GONE}
         if ended and (job.expires_at or job.seq in self._waiters.by_job):
             if result is None:
@@ -186,7 +197,7 @@ class Attempts:
             self._move_to_dead_queue(job, now)
             self.fail_dependents(job, now)
         if not uses_try:
-            job.failures -= 1
+            ensure_history(job).failures -= 1
         engine.caller.must_wait = True
         if removes_queue:
             engine.removal.remove_queue_if_left(job, queue.name, now)
@@ -198,7 +209,7 @@ class Attempts:
         caller = self._engine.caller
         now = caller.server_time(now)
         caller.own_clock = False
-        if job.state == LEASED and job.holder_protocol in self._own_clock:
+        if job.state == LEASED and job.history.holder_protocol in self._own_clock:
             use_server_clock(job)  # the clock of the lease, not of this command
         return now
 
@@ -215,7 +226,7 @@ class Attempts:
                 engine.caller.own_clock = True
             return
         if failure is not None:
-            job.failure = failure
+            ensure_history(job).failure = failure
         if job.state == BLOCKED:
             engine.edits.leave_load(job)
         if job.seq in self._waiters.by_job:
@@ -248,7 +259,7 @@ class Attempts:
         engine = self._engine
         engine.dependencies.remove(job)
         message = "a job that it waited for has failed permanently"
-        job.failure = Failure(now, now, "BlockerFailed", message, [])
+        ensure_history(job).failure = Failure(now, now, "BlockerFailed", message, [])
         if job.seq in self._waiters.by_job:
             self._waiters.job_ended(JobOutcome(job, "doomed", False, message.encode()))
         self._transitions.apply(job, self._queues[job.queue], "doomed", DEAD, now, NO_PROTOCOL)
@@ -278,7 +289,8 @@ class Attempts:
         lifetime = ensure_lifetime(job)
         if not lifetime.first_queue:
             lifetime.first_queue = old.name
-        job.queue, job.failures, job.position, job.due_at = queue.name, 0, 0, due
+        ensure_history(job).failures = 0
+        job.queue, job.position, job.due_at = queue.name, 0, due
         if blockers is not None:
             engine.dependencies.remove(job)
             engine.dependencies.block(job, blockers)
@@ -303,7 +315,8 @@ class Attempts:
 
 def clear_failures(job: Job) -> None:
     """Forget the failures of a job that is about to succeed."""
-    job.failures = 0
+    if job.history.failures:
+        ensure_history(job).failures = 0
 
 
 def _earlier_failures(last: Failure) -> list[EarlierFailure] | None:

@@ -115,7 +115,10 @@ def repair(engine: Engine, now: int) -> None:
     engine.retention.sort()
     engine.limits.count()
     for job in engine.leased.values():
-        if job.holder_protocol in engine.rules.bound and job.holder not in engine.leases.holders:
+        if (
+            job.history.holder_protocol in engine.rules.bound
+            and job.history.holder not in engine.leases.holders
+        ):
             engine.timers.set(job.seq, now)
     for job in [job for job in engine.blocked.values() if not blockers_of(job)]:
         if load_of(job):

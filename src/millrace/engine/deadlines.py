@@ -63,9 +63,9 @@ class Deadlines(Component):
     def add(self, job: Job) -> None:
         """Enter a job with a new end of its lease, or with a new due time."""
         if job.state == LEASED:
-            if job.holder_protocol in self._own_clock:
+            if job.history.holder_protocol in self._own_clock:
                 self._max_offset = max(self._max_offset, read_details(job).lease_offset)
-                self._add(self.leases, job, job.deadline)
+                self._add(self.leases, job, job.history.deadline)
         elif job.state == SCHEDULED and job.origin in self._own_clock:
             self._forget_found(job.seq)
             self._add(self.due, job, job.due_at)
@@ -106,7 +106,7 @@ class Deadlines(Component):
     def _time(self, job: Job) -> int | None:
         """The time of the current entry of a job; None if it has none."""
         if job.state == LEASED:
-            return job.deadline if job.holder_protocol in self._own_clock else None
+            return job.history.deadline if job.history.holder_protocol in self._own_clock else None
         return job.due_at if job.state == SCHEDULED and job.origin in self._own_clock else None
 
     # Leases. `now` is by the clock of the client.
@@ -144,7 +144,7 @@ class Deadlines(Component):
             if (
                 job is not None
                 and job.state == LEASED
-                and job.deadline < caller.time(now, read_details(job).lease_offset)
+                and job.history.deadline < caller.time(now, read_details(job).lease_offset)
             ):
                 found.add(job.seq)
             pending += (2 * at + 1, 2 * at + 2)

@@ -96,7 +96,7 @@ class DueTimers:
         engine = self._engine
         queue, counts = engine.queues[job.queue], engine.timer_counts
         if job.state == SCHEDULED:
-            if job.failures:
+            if job.history.failures:
                 counts.retried += 1
             else:
                 counts.started += 1

@@ -6,7 +6,7 @@ from re import compile as regex
 from typing import Any, NamedTuple
 
 from .job import NO_PROTOCOL, Job
-from .states import DONE, FAILURES, LEASED
+from .states import DONE, FAILURES, GONE, LEASED
 
 #: Incremented when fields are added; the journal stores it with each range of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
@@ -84,7 +84,7 @@ def make_event(
 
     The result omits empty fields at the end: most events have only the first twenty.
     """
-    state = job.state
+    state, history = job.state, job.history
     event = (
         now,
         cause,
@@ -94,12 +94,12 @@ def make_event(
         job.kind,
         job.origin,
         actor,
-        job.holder,
-        job.attempt,
+        history.holder,
+        history.attempt,
         state,
         job.rank,
         job.ready_at,
-        job.leased_at,
+        history.leased_at,
         wait,
         run,
         job.due_at,
@@ -107,31 +107,31 @@ def make_event(
         before,
         job.created,
     )
-    if job.failure is None and job.extra is None and not source:
+    if history.failure is None and job.extra is None and not source:
         if before != LEASED:
             if state < DONE:
                 return event
-        elif state >= DONE and job.lifetime is None:  # its only lease
+        elif state >= DONE and history.lifetime is None:  # its only lease
             rest = (
                 "",
                 "",
                 "",
                 (),
                 "",
-                job.holder_protocol,
+                history.holder_protocol,
                 0,
                 0,
                 1,
                 0,
                 wait,
                 run,
-                job.leased_at,
+                history.leased_at,
                 "",
                 cause,
                 now,
             )
             return event + rest
-    failure, extra, lifetime = job.failure, job.extra, job.lifetime
+    failure, extra, lifetime = history.failure, job.extra, history.lifetime
     ended = state >= DONE
     group = message = shape = ""
     if failure is not None and (ended or cause in FAILURES):
@@ -140,21 +140,23 @@ def make_event(
     tags = () if extra is None else tuple(extra.tags)
     holder, renewals = NO_PROTOCOL, 0
     if before == LEASED and state != LEASED:
-        holder = job.holder_protocol
+        holder = history.holder_protocol
         renewals = 0 if lifetime is None else lifetime.renewals
     details: Row = (group, message, shape, tags, source, holder, renewals, repeat)
     if not ended:
         return event + details
-    return event + details + _totals(job, before, wait, run) + (job.outcome, job.ended_at)
+    # A job that ends and is removed at once does not get the fields of its end.
+    end = (cause, now) if state == GONE and before < DONE else (history.outcome, history.ended_at)
+    return event + details + _totals(job, before, wait, run) + end
 
 
 def _totals(job: Job, before: int, wait: int, run: int) -> Row:
     """The totals of an ended job; an unknown number is -1."""
-    found = job.lifetime
+    found = job.history.lifetime
     if found is None and before == LEASED:
-        return 1, 0, wait, run, job.leased_at, ""
+        return 1, 0, wait, run, job.history.leased_at, ""
     if found is None:
-        unknown = -1 if job.attempt or job.failures else 0
+        unknown = -1 if job.history.attempt or job.history.failures else 0
         return unknown, unknown, unknown, unknown, 0, ""
     if not found.complete:
         return -1, -1, -1, -1, 0, found.first_queue

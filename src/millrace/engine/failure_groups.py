@@ -70,23 +70,23 @@ class FailureGroups(Component):
         """Enter a job that is dead because of an error, or waits for a retry."""
         if not has_failed(job):
             return
-        assert job.failure is not None
+        assert job.history.failure is not None
         if self.deferring:
             self._not_indexed[job.seq] = job
             return
-        key = fingerprint(job.failure.group, job.failure.message)
+        key = fingerprint(job.history.failure.group, job.history.failure.message)
         group = self.get(key)
         if group is None:
-            group = self.by_fingerprint[key] = ErrorGroup(key, job.failure.group, job)
+            group = self.by_fingerprint[key] = ErrorGroup(key, job.history.failure.group, job)
         group.jobs[job.seq] = job
         group.dead += job.state == DEAD
         self._group_of[job.seq] = group
         newest = group.newest.failure
-        if newest is None or job.failure.last_at >= newest.last_at:
+        if newest is None or job.history.failure.last_at >= newest.last_at:
             group.newest = job
 
     def remove(self, job: Job) -> None:
-        if job.state == DEAD or (job.state == SCHEDULED and job.failures):
+        if job.state == DEAD or (job.state == SCHEDULED and job.history.failures):
             self._leave(job.seq)
 
     def _leave(self, seq: int) -> None:
@@ -153,13 +153,13 @@ class FailureGroups(Component):
                 yield IndexProblem("failure", "the job is missing from its failure group", job=job)
 
     def _has(self, job: Job) -> bool:
-        assert job.failure is not None
-        group = self.get(fingerprint(job.failure.group, job.failure.message))
+        assert job.history.failure is not None
+        group = self.get(fingerprint(job.history.failure.group, job.history.failure.message))
         return group is not None and group.jobs.get(job.seq) is job
 
 
 def has_failed(job: Job) -> bool:
     """Whether a job is dead because of an error, or waits for a retry."""
-    if job.failure is None:
+    if job.history.failure is None:
         return False
-    return job.state == DEAD or (job.state == SCHEDULED and job.failures > 0)
+    return job.state == DEAD or (job.state == SCHEDULED and job.history.failures > 0)

@@ -19,7 +19,7 @@ import msgspec
 from . import bulk_loads
 from .engine import Engine
 from .errors import LoadError
-from .job import Failure, Job, NewJob, ensure_extra
+from .job import Failure, Job, LeaseHistory, NewJob, ensure_extra
 from .settings import IMPORTS, LOADS
 from .states import DONE
 from .statistics import QueueDay
@@ -162,8 +162,8 @@ def stage(engine: Engine, source: str, push: NewJob, history: History, now: int)
     ]
     job = engine.push(push, now)
     job.created = min(now, history.created or now)
-    job.attempt, job.failures = history.attempts, history.failures
-    job.failure = history.failure
+    if history.attempts or history.failures or history.failure is not None:
+        job.history = LeaseHistory(history.attempts, history.failures, failure=history.failure)
     if history.result is not None:
         ensure_extra(job).result = history.result
     return job

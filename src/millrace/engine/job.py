@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from .details import JobDetails, Number
 from .states import LEASED
 
@@ -46,6 +48,7 @@ def seq_from_id(jid: str) -> int:
 EarlierFailure = tuple[int, int, str, str, list[str]]
 
 
+@mypyc_attr(acyclic=True)
 class Failure:
     """The first failure's time, the last failure, and the backtraces of failures before it."""
 
@@ -71,6 +74,7 @@ class Failure:
         self.earlier = earlier
 
 
+@mypyc_attr(acyclic=True)
 class Extra:
     """Rare fields of a job, in a record of their own to save memory."""
 
@@ -125,6 +129,7 @@ class Extra:
         )
 
 
+@mypyc_attr(acyclic=True)
 class Lifetime:
     """Totals over all attempts of a job, in microseconds, and details of its last lease."""
 
@@ -167,30 +172,73 @@ class Lifetime:
         self.complete = complete
 
 
-class Job:
-    """One unit of work. Times are microseconds since 1970."""
+@mypyc_attr(acyclic=True)
+class LeaseHistory:
+    """The attempts of a job and its last end. A job that waits for its first lease has none, which
+    saves memory.
+    """
 
     __slots__ = (
         "attempt",
-        "created",
         "deadline",
-        "due_at",
         "ended_at",
-        "expires_at",
-        "extra",
         "failure",
         "failures",
         "holder",
         "holder_protocol",
+        "leased_at",
+        "lifetime",
+        "outcome",
+    )
+
+    def __init__(
+        self,
+        attempt: int = 0,
+        failures: int = 0,
+        leased_at: int = 0,
+        deadline: int = 0,
+        holder: str = "",
+        holder_protocol: int = NO_PROTOCOL,
+        failure: Failure | None = None,
+        ended_at: int = 0,
+        outcome: str = "",
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.failures = failures
+        self.leased_at = leased_at
+        self.deadline = deadline
+        self.holder = holder
+        self.holder_protocol = holder_protocol
+        self.failure = failure
+        #: The time at which the job last ended.
+        self.ended_at = ended_at
+        #: The cause of that end.
+        self.outcome = outcome
+        self.lifetime = lifetime
+
+
+#: The history of all jobs that were never leased and never ended. It does not change; see
+#: `ensure_history`.
+NO_HISTORY: Final = LeaseHistory()
+
+
+@mypyc_attr(acyclic=True)
+class Job:
+    """One unit of work. Times are microseconds since 1970."""
+
+    __slots__ = (
+        "created",
+        "due_at",
+        "expires_at",
+        "extra",
+        "history",
         "inline_payload",
         "jid",
         "kind",
         "lease_duration",
-        "leased_at",
-        "lifetime",
         "max_attempts",
         "origin",
-        "outcome",
         "position",
         "queue",
         "rank",
@@ -218,20 +266,11 @@ class Job:
         rank: Number,
         position: int,
         due_at: int,
-        attempt: int = 0,
-        failures: int = 0,
         ready_at: int = 0,
-        leased_at: int = 0,
-        deadline: int = 0,
-        holder: str = "",
-        holder_protocol: int = NO_PROTOCOL,
-        failure: Failure | None = None,
+        history: LeaseHistory | None = None,
         extra: Extra | None = None,
         expires_at: int = 0,
         max_attempts: int = 0,
-        ended_at: int = 0,
-        outcome: str = "",
-        lifetime: Lifetime | None = None,
         *,
         stored_size: int = 0,
     ) -> None:
@@ -259,20 +298,10 @@ class Job:
         self.rank = rank
         self.position = position
         self.due_at = due_at
-        self.attempt = attempt
-        self.failures = failures
         self.ready_at = ready_at
-        self.leased_at = leased_at
-        self.deadline = deadline
-        self.holder = holder
-        self.holder_protocol = holder_protocol
-        self.failure = failure
+        #: Change its fields only after `ensure_history`.
+        self.history = NO_HISTORY if history is None else history
         self.extra = extra
-        #: The time at which the job last ended.
-        self.ended_at = ended_at
-        #: The cause of that end.
-        self.outcome = outcome
-        self.lifetime = lifetime
 
     def restore(
         self,
@@ -281,18 +310,9 @@ class Job:
         rank: Number,
         position: int,
         due_at: int,
-        attempt: int,
-        failures: int,
         ready_at: int,
-        leased_at: int,
-        deadline: int,
-        holder: str,
-        holder_protocol: int,
-        failure: Failure | None,
+        history: LeaseHistory | None,
         extra: Extra | None,
-        ended_at: int = 0,
-        outcome: str = "",
-        lifetime: Lifetime | None = None,
     ) -> None:
         """Assign the changing fields, as the store has them. Only the store calls this."""
         self.queue = queue
@@ -300,18 +320,49 @@ class Job:
         self.rank = rank
         self.position = position
         self.due_at = due_at
-        self.attempt = attempt
-        self.failures = failures
         self.ready_at = ready_at
-        self.leased_at = leased_at
-        self.deadline = deadline
-        self.holder = holder
-        self.holder_protocol = holder_protocol
-        self.failure = failure
+        self.history = NO_HISTORY if history is None else history
         self.extra = extra
-        self.ended_at = ended_at
-        self.outcome = outcome
-        self.lifetime = lifetime
+
+    @property
+    def attempt(self) -> int:
+        return self.history.attempt
+
+    @property
+    def failures(self) -> int:
+        return self.history.failures
+
+    @property
+    def leased_at(self) -> int:
+        return self.history.leased_at
+
+    @property
+    def deadline(self) -> int:
+        return self.history.deadline
+
+    @property
+    def holder(self) -> str:
+        return self.history.holder
+
+    @property
+    def holder_protocol(self) -> int:
+        return self.history.holder_protocol
+
+    @property
+    def failure(self) -> Failure | None:
+        return self.history.failure
+
+    @property
+    def ended_at(self) -> int:
+        return self.history.ended_at
+
+    @property
+    def outcome(self) -> str:
+        return self.history.outcome
+
+    @property
+    def lifetime(self) -> Lifetime | None:
+        return self.history.lifetime
 
 
 class NewJob:
@@ -392,6 +443,13 @@ def payload_size(job: Job) -> int:
     return job.stored_size or len(job.inline_payload)
 
 
+def ensure_history(job: Job) -> LeaseHistory:
+    """The fields of a job that was leased or has ended, created if the job has none yet."""
+    if job.history is NO_HISTORY:
+        job.history = LeaseHistory()
+    return job.history
+
+
 def ensure_extra(job: Job) -> Extra:
     """The fields that few jobs have, created if the job has none yet."""
     if job.extra is None:
@@ -403,22 +461,25 @@ def is_first_lease(job: Job) -> bool:
     """Whether a leased job has no totals because they follow from its other fields: it was never
     leased, failed or moved before. Most jobs end with their first lease.
     """
-    return job.lifetime is None and job.attempt == 1 and not job.failures
+    history = job.history
+    return history.lifetime is None and history.attempt == 1 and not history.failures
 
 
 def first_wait(job: Job) -> int:
     """The wait of a job before its first lease."""
-    return job.leased_at - job.ready_at if job.leased_at > job.ready_at else 0
+    leased_at, ready_at = job.history.leased_at, job.ready_at
+    return leased_at - ready_at if leased_at > ready_at else 0
 
 
 def ensure_lifetime(job: Job) -> Lifetime:
     """The totals of a job, created at its first renewal, failure, move or second lease."""
-    found = job.lifetime
+    history = ensure_history(job)
+    found = history.lifetime
     if found is None:
         if job.state == LEASED and is_first_lease(job):
             wait = first_wait(job)
-            found = Lifetime(1, 0, wait, 0, job.leased_at, wait)
+            found = Lifetime(1, 0, wait, 0, history.leased_at, wait)
         else:
-            found = Lifetime(complete=not job.attempt and not job.failures)
-        job.lifetime = found
+            found = Lifetime(complete=not history.attempt and not history.failures)
+        history.lifetime = found
     return found

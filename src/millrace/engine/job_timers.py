@@ -40,7 +40,7 @@ class JobTimers(Component):
         if not self._is_timed(job):
             return
         if job.state == LEASED:
-            self._timers.set(job.seq, job.deadline)
+            self._timers.set(job.seq, job.history.deadline)
         else:
             self._timers.set(job.seq, job.due_at - self._offset(job))
 
@@ -82,7 +82,7 @@ class JobTimers(Component):
 
     def _is_timed(self, job: Job) -> bool:
         if job.state == LEASED:
-            return job.holder_protocol not in self._untimed
+            return job.history.holder_protocol not in self._untimed
         if job.state in {DONE, DEAD}:
             return not job.expires_at and job.due_at != FOREVER
         return job.state == SCHEDULED
@@ -91,7 +91,9 @@ class JobTimers(Component):
         """Whether a job may have a timer. While the store fails, a lease of a disconnected client
         has one that ends it later.
         """
-        return self._is_timed(job) or (job.state == LEASED and job.holder_protocol in self._bound)
+        return self._is_timed(job) or (
+            job.state == LEASED and job.history.holder_protocol in self._bound
+        )
 
 
 class TtlTimers(Component):

@@ -15,7 +15,7 @@ from .change_set import ChangeSet
 from .component import Component, IndexProblem, Problems
 from .errors import NotLeased
 from .events import make_event
-from .job import NO_PROTOCOL, Job, ensure_lifetime
+from .job import NO_PROTOCOL, Job, ensure_history, ensure_lifetime
 from .states import LEASED, READY
 from .timers import UNAVAILABLE_RETRY
 
@@ -32,26 +32,28 @@ FRONT_RANK: Final = 1 << 62
 
 def clear_holder(job: Job) -> None:
     """Clear the last holder of a job that is about to start again."""
-    job.holder, job.deadline = "", 0
+    if job.history.holder or job.history.deadline:
+        history = ensure_history(job)
+        history.holder, history.deadline = "", 0
 
 
 def end_grace(job: Job) -> None:
     """Give a lease in its grace period the deadline that it had before."""
     details = ensure_details(job)
     if details.lapsed_at is not None:
-        job.deadline, details.lapsed_at = details.lapsed_at, None
+        ensure_history(job).deadline, details.lapsed_at = details.lapsed_at, None
 
 
 def use_server_clock(job: Job) -> None:
     """Convert the start of a lease from the clock of its holder to the clock of the server."""
-    job.leased_at -= read_details(job).lease_offset
+    ensure_history(job).leased_at -= read_details(job).lease_offset
 
 
 def put_in_front(job: Job) -> None:
     """Put a job ahead of all other jobs of its queue, as soon as it is ready."""
     details = ensure_details(job)
     details.front, details.lapsed_at = True, None
-    job.rank, job.deadline = FRONT_RANK, 0
+    job.rank, ensure_history(job).deadline = FRONT_RANK, 0
 
 
 def leave_front(job: Job) -> None:
@@ -109,9 +111,9 @@ class LeaseSet(Component):
         if job.state != LEASED:
             raise NotLeased
         engine = self._engine
-        job.deadline = deadline
+        ensure_history(job).deadline = deadline
         engine.queues[job.queue].version += 1
-        actor = job.holder_protocol
+        actor = job.history.holder_protocol
         if not expired:
             ensure_lifetime(job).renewals += 1
         if expired or actor in self._untimed:
@@ -133,9 +135,9 @@ class LeaseSet(Component):
             raise NotLeased
         ensure_lifetime(job)  # before the number of the attempt changes
         if not counted:
-            job.attempt -= 1
+            ensure_history(job).attempt -= 1
         engine.transitions.apply(
-            job, engine.queues[job.queue], "released", READY, now, job.holder_protocol
+            job, engine.queues[job.queue], "released", READY, now, job.history.holder_protocol
         )
         engine.caller.must_wait = True
 
@@ -158,13 +160,13 @@ class LeaseSet(Component):
         if engine.jobs.get(job.seq) is not job:
             return False
         if job.state == LEASED:
-            return job.holder == holder and job.holder_protocol == actor
+            return job.history.holder == holder and job.history.holder_protocol == actor
         if job.state != READY or not engine.restoration.is_untouched(job) or engine.unavailable:
             return False
         engine.assignments.lease_job(job, holder, actor, now)
         if leased_at is not None:
             ensure_lifetime(job)  # the totals must exist before `leased_at` changes
-            job.leased_at = leased_at
+            ensure_history(job).leased_at = leased_at
         return True
 
     def end_lost(self, job: Job, now: int, message: str) -> None:
@@ -176,16 +178,22 @@ class LeaseSet(Component):
             engine.timers.set(job.seq, now + UNAVAILABLE_RETRY)
         else:
             engine.attempts.fail(
-                job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired"
+                job,
+                now,
+                job.history.holder_protocol,
+                "ConnectionLost",
+                message,
+                [],
+                cause="expired",
             )
 
     # The index
 
     def add(self, job: Job) -> None:
         """Enter a leased job."""
-        if job.state == LEASED and job.holder_protocol in self._bound:
-            self.by_holder.setdefault(job.holder, {})[job.seq] = None
-            self._holder_of[job.seq] = job.holder
+        if job.state == LEASED and job.history.holder_protocol in self._bound:
+            self.by_holder.setdefault(job.history.holder, {})[job.seq] = None
+            self._holder_of[job.seq] = job.history.holder
             self._undone.pop(job.seq, None)
 
     def remove(self, job: Job) -> None:
@@ -256,7 +264,7 @@ class LeaseSet(Component):
         for _ in range(min(LEASES_BATCH_SIZE, len(self._ending))):
             holder, seq = self._ending.popleft()
             job = engine.jobs.get(seq)
-            if job is not None and job.state == LEASED and job.holder == holder:
+            if job is not None and job.state == LEASED and job.history.holder == holder:
                 queue = job.queue
                 self.end_lost(job, now, f"the connection {holder} was closed")
                 engine.removal.remove_queue_if_left(job, queue, now)
@@ -271,7 +279,7 @@ class LeaseSet(Component):
         for seq in list(leased):
             yield None
             job = leased.get(seq)
-            bound = job is not None and job.holder_protocol in self._bound
+            bound = job is not None and job.history.holder_protocol in self._bound
             if bound and seq not in self._holder_of:
                 yield IndexProblem(
                     "lease", "the job is not known as a lease of its holder", job=job

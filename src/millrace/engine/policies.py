@@ -51,7 +51,7 @@ class RetryPolicy:
     keeps_position: ClassVar[bool] = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
-        """Decide for a failed job. `job.failures` already includes this failure."""
+        """Decide for a failed job. `job.history.failures` already includes this failure."""
         raise NotImplementedError
 
     def after_expiry(self, job: Job, now: int, random: Random) -> RetryDecision:
@@ -63,7 +63,7 @@ def retry_later(job: Job, now: int, random: Random) -> RetryDecision:
     """Retry after count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the job
     is dead.
     """
-    count = job.failures - 1
+    count = job.history.failures - 1
     if count >= job.retries:
         return RetryDecision(DEAD)
     seconds = count**4 + 15 + random.randrange(30) * (count + 1)

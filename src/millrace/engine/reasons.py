@@ -84,7 +84,7 @@ def why(engine: Engine, job: Job, now: int) -> Why:
         job.kind,
         engine.rules.names[job.origin],
         STATE_NAMES[job.state],
-        job.attempt,
+        job.history.attempt,
         _unavailable(engine) + _reasons(engine, job, now),
     )
 
@@ -95,16 +95,16 @@ def _reasons(engine: Engine, job: Job, now: int) -> list[Reason]:
     if job.state == BLOCKED:
         return _staged(job) + _blocked(engine, job)
     if job.state == LEASED:
-        until = 0 if job.holder_protocol in engine.rules.bound else job.deadline
-        actor = engine.rules.names[job.holder_protocol]
-        return [Reason("leased", job.leased_at, until, job.holder, actor)]
+        until = 0 if job.history.holder_protocol in engine.rules.bound else job.history.deadline
+        actor = engine.rules.names[job.history.holder_protocol]
+        return [Reason("leased", job.history.leased_at, until, job.history.holder, actor)]
     if job.state == SCHEDULED:
-        failed_at = 0 if job.failure is None else job.failure.last_at
+        failed_at = 0 if job.history.failure is None else job.history.failure.last_at
         return [Reason("not due", failed_at, job.due_at, about=_failed(job))]
     kept_until = 0 if job.due_at == FOREVER else job.due_at
     if job.state == DONE:
-        return [Reason("done", job.ended_at, kept_until)]
-    return [Reason("dead", job.ended_at, kept_until, about=_failed(job))]
+        return [Reason("done", job.history.ended_at, kept_until)]
+    return [Reason("dead", job.history.ended_at, kept_until, about=_failed(job))]
 
 
 def _unleased(engine: Engine, job: Job, now: int) -> list[Reason]:
@@ -165,7 +165,7 @@ def _unavailable(engine: Engine) -> list[Reason]:
 
 
 def _failed(job: Job) -> str:
-    failure = job.failure
+    failure = job.history.failure
     if failure is None:
         return ""
     return f"{failure.group}: {failure.message}" if failure.group else failure.message

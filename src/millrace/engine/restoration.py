@@ -84,8 +84,8 @@ class Restoration:
         # again.
         for job in engine.leased.values():
             if (
-                job.holder_protocol in engine.rules.bound
-                and job.holder not in engine.leases.holders
+                job.history.holder_protocol in engine.rules.bound
+                and job.history.holder not in engine.leases.holders
             ):
                 engine.timers.set(job.seq, 0)
         for job in self.orphaned_transients():
@@ -103,7 +103,7 @@ class Restoration:
             engine.cancel(job, now)
         engine.transactions.after_restart(now)
         bound = [job for job in engine.leased.values() if self._is_bound(job)]
-        self._interrupted = {job.seq: job.attempt for job in bound}
+        self._interrupted = {job.seq: job.history.attempt for job in bound}
         for job in in_order(bound):
             self.return_lease(job, now)
         engine.limits.settle(now)
@@ -124,7 +124,7 @@ class Restoration:
 
     def was_interrupted(self, job: Job) -> bool:
         """Whether the end of the previous process has interrupted the lease of a job."""
-        return self._is_bound(job) and self._interrupted.get(job.seq) == job.attempt
+        return self._is_bound(job) and self._interrupted.get(job.seq) == job.history.attempt
 
     def return_lease(self, job: Job, now: int) -> None:
         """Return a lease without a failure, because a restart closed its connection."""
@@ -135,7 +135,7 @@ class Restoration:
 
     def _is_bound(self, job: Job) -> bool:
         """Whether the lease of a job ends with the connection of its holder."""
-        return job.holder_protocol in self._engine.rules.bound
+        return job.history.holder_protocol in self._engine.rules.bound
 
     def orphaned_transients(self) -> list[Job]:
         """Transient jobs whose client has disconnected or no longer waits."""
@@ -166,7 +166,8 @@ class Restoration:
                 table.add_duplicate(job)
             if position < job.position < AFTER_ARRIVALS and job.origin not in own_clock:
                 position = job.position
-            last_seq = max(last_seq, job.seq)
+            if job.seq > last_seq:  # noqa: PLR1730 - `max` without a call
+                last_seq = job.seq
             if job.expires_at:
                 engine.timers.set(job.seq + TTL_TIMER, job.expires_at)
             if job.extra is not None:

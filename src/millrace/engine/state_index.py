@@ -47,7 +47,7 @@ class StateIndex(Component):
         index[job.seq] = job
         if job.state == SCHEDULED:
             self._version += 1
-            if job.failures:
+            if job.history.failures:
                 self.count_retry(job.queue, 1)
         elif job.state == BLOCKED and load_of(job):
             self.staged.setdefault(load_of(job), {})[job.seq] = job
@@ -59,7 +59,7 @@ class StateIndex(Component):
         del index[job.seq]
         if job.state == SCHEDULED:
             self._version += 1
-            if job.failures:
+            if job.history.failures:
                 self.count_retry(job.queue, -1)
         elif job.state == BLOCKED and load_of(job):
             self.unstage(job)
@@ -103,7 +103,7 @@ class StateIndex(Component):
             job = self._jobs.get(seq)
             if job is None:
                 continue
-            if job.state == SCHEDULED and job.failures:
+            if job.state == SCHEDULED and job.history.failures:
                 retrying[job.queue] = retrying.get(job.queue, 0) + 1
             index = self._index(job.state)
             if index is not None and seq not in index:

@@ -60,20 +60,20 @@ class JobTable(Component):
         job = self.by_jid.get(jid)
         if job is None or (self._duplicates and jid in self._duplicates):
             return self._find_leased_duplicate(jid, actor, holder)
-        if job.state != LEASED or (
-            job.holder_protocol != actor and job.holder_protocol in self._exclusive
-        ):
+        protocol = job.history.holder_protocol
+        if job.state != LEASED or (protocol != actor and protocol in self._exclusive):
             return None
         return job
 
     def _find_leased_duplicate(self, jid: str, actor: int, holder: str) -> Job | None:
         held = [job for job in self.find_all(jid) if job.state == LEASED]
-        same = [job for job in held if job.holder_protocol == actor]
+        same = [job for job in held if job.history.holder_protocol == actor]
         for job in same:
-            if job.holder == holder:
+            if job.history.holder == holder:
                 return job
         return next(
-            (job for job in (*same, *held) if job.holder_protocol not in self._exclusive), None
+            (job for job in (*same, *held) if job.history.holder_protocol not in self._exclusive),
+            None,
         )
 
     # Changes

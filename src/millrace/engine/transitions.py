@@ -8,9 +8,8 @@ from .job import (
     NO_PROTOCOL,
     Job,
     add_time,
+    ensure_history,
     ensure_lifetime,
-    first_wait,
-    is_first_lease,
 )
 from .leases import leave_front
 from .queues import Queue
@@ -71,14 +70,22 @@ class Transitions:
         if before == LEASED:
             queue.counts[LEASED] -= 1
             del self._leased[seq]
-            if job.holder_protocol in self._bound:
+            history = job.history
+            if history.holder_protocol in self._bound:
                 self._leases.end(job)
             if self._limits.in_use:
                 self._limits.leave(job)
                 limited = True
             self._timers.cancel(seq)
-            if to == GONE and is_first_lease(job):
-                wait = first_wait(job)
+            # `is_first_lease` and `first_wait` without a call.
+            if (
+                to == GONE
+                and history.lifetime is None
+                and history.attempt == 1
+                and not history.failures
+            ):
+                start, ready_at = history.leased_at, job.ready_at
+                wait = start - ready_at if start > ready_at else 0
             else:
                 lifetime = ensure_lifetime(job)
                 lifetime.run += run
@@ -108,9 +115,10 @@ class Transitions:
                 job.due_at = job.expires_at or add_time(
                     now, self._rules.policies[job.origin].dead_for
                 )
-            if before < DONE:
-                job.ended_at = now
-                job.outcome = cause
+            if before < DONE and to != GONE:
+                history = ensure_history(job)
+                history.ended_at = now
+                history.outcome = cause
         event = make_event(job, cause, before, now, actor, wait, run, source, repeat)
         if job.extra is not None and job.extra.details is not None:
             if engine.caller.own_clock:
@@ -149,7 +157,7 @@ class Transitions:
             queue.counts[LEASED] += 1
             self._leased[seq] = job
             if actor not in self._untimed:
-                self._timers.set(seq, job.deadline)
+                self._timers.set(seq, job.history.deadline)
             else:
                 self._deadlines.add(job)
                 self._leases.add(job)
@@ -166,7 +174,7 @@ class Transitions:
         """Put a job that became ready behind the ready jobs, unless its position is fixed."""
         if not 0 <= job.position < AFTER_ARRIVALS:
             return
-        if cause == "due" and job.failures and job.origin in self._rules.returning:
+        if cause == "due" and job.history.failures and job.origin in self._rules.returning:
             return
         job.position = self._positions.next(job.ready_at, behind=cause in _BEHIND_CAUSES)
 

@@ -284,7 +284,7 @@ class Connection:
 
     def reply_with_job(self, job: Job, data: bytes) -> None:
         """Add a reply with a job that was leased to this client."""
-        self.replies.append(Reply(data, self.caller.must_wait, ((job, job.attempt),)))
+        self.replies.append(Reply(data, self.caller.must_wait, ((job, job.history.attempt),)))
 
     def reply_with_large_job(self, job: Job, head: bytes, payload: bytes, tail: bytes) -> None:
         """Add a reply with a leased job without a copy of its payload."""

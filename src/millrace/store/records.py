@@ -18,7 +18,7 @@ import msgspec
 
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.details import JobDetails, LastError, Parked
-from millrace.engine.job import Extra, Failure, Job, Lifetime
+from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
 from millrace.engine.statistics import QueueDay, Spread
 
 from .errors import ChecksumError
@@ -50,6 +50,7 @@ _shared: Final[dict[Any, Any]] = {}
 
 
 def job_row(job: Job) -> Row:
+    history = job.history
     return (
         job.seq,
         job.jid,
@@ -65,25 +66,26 @@ def job_row(job: Job) -> Row:
         job.rank,
         job.position,
         job.due_at,
-        job.attempt,
-        job.failures,
+        history.attempt,
+        history.failures,
         job.ready_at,
-        job.leased_at,
-        job.deadline,
-        job.holder,
-        job.holder_protocol,
-        job.failure,
+        history.leased_at,
+        history.deadline,
+        history.holder,
+        history.holder_protocol,
+        history.failure,
         job.extra,
         job.expires_at,
         job.max_attempts,
-        job.ended_at,
-        job.outcome,
-        job.lifetime,
+        history.ended_at,
+        history.outcome,
+        history.lifetime,
     )
 
 
 def state_row(job: Job) -> Row:
     """The seq and the changing fields of a job."""
+    history = job.history
     return (
         job.seq,
         job.queue,
@@ -91,18 +93,18 @@ def state_row(job: Job) -> Row:
         job.rank,
         job.position,
         job.due_at,
-        job.attempt,
-        job.failures,
+        history.attempt,
+        history.failures,
         job.ready_at,
-        job.leased_at,
-        job.deadline,
-        job.holder,
-        job.holder_protocol,
-        job.failure,
+        history.leased_at,
+        history.deadline,
+        history.holder,
+        history.holder_protocol,
+        history.failure,
         job.extra,
-        job.ended_at,
-        job.outcome,
-        job.lifetime,
+        history.ended_at,
+        history.outcome,
+        history.lifetime,
     )
 
 
@@ -223,6 +225,45 @@ def _lifetime(row: list[Any]) -> Lifetime:
     return Lifetime(*row)
 
 
+def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
+    """The fields of a job that was leased or has ended: those from `start` and those from `end` on.
+    None if all have their defaults.
+    """
+    attempt, failures, leased_at, deadline = (
+        row[start],
+        row[start + 1],
+        row[start + 3],
+        row[start + 4],
+    )
+    holder, holder_protocol, failure = row[start + 5], row[start + 6], row[start + 7]
+    ended_at, outcome, lifetime = row[end], row[end + 1], row[end + 2]
+    if not (
+        attempt
+        or failures
+        or leased_at
+        or deadline
+        or holder
+        or holder_protocol
+        or failure
+        or ended_at
+        or outcome
+        or lifetime
+    ):
+        return None
+    return LeaseHistory(
+        attempt,
+        failures,
+        leased_at,
+        deadline,
+        holder,
+        holder_protocol,
+        None if failure is None else _failure(failure),
+        ended_at,
+        outcome,
+        None if lifetime is None else _lifetime(lifetime),
+    )
+
+
 def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
     """Add the fields that a row of an older version does not have."""
     missing = length - len(row)
@@ -249,7 +290,7 @@ def job_of(row: list[Any]) -> Job:
     stored_size = 0
     if isinstance(payload, int):  # the size of a payload that lives in the store
         stored_size, payload = payload, b""
-    failure, extra, lifetime = row[FAILURE_AT], row[EXTRA_AT], row[27]
+    extra = row[EXTRA_AT]
     # Single arguments instead of `*row`: the compiled code then calls the constructor directly.
     return Job(
         row[0],
@@ -266,20 +307,11 @@ def job_of(row: list[Any]) -> Job:
         row[11],
         created if row[12] == created else row[12],
         row[13],
-        row[14],
-        row[15],
         created if row[16] == created else row[16],
-        row[17],
-        row[18],
-        row[19],
-        row[20],
-        None if failure is None else _failure(failure),
+        _history(row, 14, 25),
         None if extra is None else _extra(extra),
         row[23],
         row[24],
-        row[25],
-        row[26],
-        None if lifetime is None else _lifetime(lifetime),
         stored_size=stored_size,
     )
 
@@ -307,25 +339,16 @@ def apply_state(job: Job, row: list[Any]) -> None:
     """Assign the changing fields of a row, which must not be used again."""
     if len(row) != STATE_ROW_LENGTH:
         _complete(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
-    queue, failure, extra, lifetime = row[1], row[13], row[14], row[17]
+    queue, extra = row[1], row[14]
     job.restore(
         _shared.setdefault(queue, queue),
         row[2],
         row[3],
         row[4],
         row[5],
-        row[6],
-        row[7],
         row[8],
-        row[9],
-        row[10],
-        row[11],
-        row[12],
-        None if failure is None else _failure(failure),
+        _history(row, 6, 15),
         None if extra is None else _extra(extra),
-        row[15],
-        row[16],
-        None if lifetime is None else _lifetime(lifetime),
     )
 
 

@@ -333,7 +333,7 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
         )
     custom, created, at, tail, *own = wire_fields.split(b"\n")
     failure = b',"failure":' + own[0] if own else b""
-    if job.failure is not None:
+    if job.history.failure is not None:
         failure = _failure(job)
     if not created:
         created = b'"%b"' % rfc3339(job.created).encode()

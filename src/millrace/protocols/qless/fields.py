@@ -48,12 +48,12 @@ def _time(job: Job) -> float:
     details = read_details(job)
     if job.state == DONE:
         return details.done_at / SECOND
-    return (details.waiting_since or job.leased_at or job.created) / SECOND
+    return (details.waiting_since or job.history.leased_at or job.created) / SECOND
 
 
 SCORES: Final[dict[int, Callable[[Job], float]]] = {
     READY: _waiting_score,
-    LEASED: lambda job: job.deadline / SECOND,
+    LEASED: lambda job: job.history.deadline / SECOND,
     SCHEDULED: lambda job: job.due_at / SECOND,
     BLOCKED: _put_at,
 }

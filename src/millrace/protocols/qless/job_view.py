@@ -23,17 +23,17 @@ STATES: Final = {
 
 def shown_worker(job: Job) -> str:
     """Return the current or last worker of a job, or an empty string after its end or a new put."""
-    return "" if job.state in {DONE, DEAD} else job.holder
+    return "" if job.state in {DONE, DEAD} else job.history.holder
 
 
 def shown_expiry(job: Job) -> bytes:
     """Return the time at which the lock expires or expired, in seconds."""
     if job.state in {DONE, DEAD}:
         return b"0"
-    if job.deadline == FOREVER:
+    if job.history.deadline == FOREVER:
         return b"0"  # the lock lasts as long as the connection
     expired_at = read_details(job).lapsed_at
-    return lua.seconds(job.deadline if expired_at is None else expired_at)
+    return lua.seconds(job.history.deadline if expired_at is None else expired_at)
 
 
 def waits_since(job: Job) -> int:
@@ -81,5 +81,5 @@ def shown_priority(job: Job, *, lower_first: bool) -> float:
 
 def remaining(job: Job) -> int:
     """Return the number of remaining tries. For jobs of other protocols, the minimum is 0."""
-    left = job.retries - job.failures
+    left = job.retries - job.history.failures
     return left if job.origin == QLESS else max(0, left)

@@ -57,7 +57,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         history_json(details.log, queue_key),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.number(shown_priority(job, lower_first=q.lower_first)),
-        b'""' if over else encode(job.holder),
+        b'""' if over else encode(job.history.holder),
     )
 
 
@@ -70,7 +70,7 @@ def failure_json(job: Job) -> bytes:
             lua.number(failure.when),
             lua.string(failure.worker),
         )
-    known = job.failure
+    known = job.history.failure
     if known is None or job.state != DEAD:
         return lua.EMPTY_LIST
     # A worker of another protocol reported the failure.
@@ -78,7 +78,7 @@ def failure_json(job: Job) -> bytes:
         lua.string(known.group),
         lua.string(known.message),
         known.last_at // 1_000_000,
-        lua.string(job.holder),
+        lua.string(job.history.holder),
     )
 
 
@@ -137,10 +137,10 @@ def jobs(q: Qless, now: int, args: Args) -> list[str]:
     if state == "complete":
         return part_list(q, reversed(completed(q)), offset, offset + count - 1)
     if state == "running":
-        running = [job for job in q.engine.deadlines.leased(queue) if job.deadline >= now]
+        running = [job for job in q.engine.deadlines.leased(queue) if job.history.deadline >= now]
         return limited(q, running, offset, count)
     if state == "stalled":
-        expired = [job for job in q.engine.deadlines.leased(queue) if job.deadline <= now]
+        expired = [job for job in q.engine.deadlines.leased(queue) if job.history.deadline <= now]
         return limited(q, expired, offset, count)
     if state == "recurring":
         return limited_names(recurring_of(q, queue), offset, count)
@@ -250,7 +250,7 @@ def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
     due = len(q.engine.deadlines.find_due(name, now, float("inf")))
     queue = q.engine.queues.get(name)
     by_state = [0] * 6 if queue is None else queue.counts
-    stalled = sum(job.deadline <= now for job in q.engine.deadlines.leased(name))
+    stalled = sum(job.history.deadline <= now for job in q.engine.deadlines.leased(name))
     return {
         "waiting": by_state[READY] + due,
         "running": by_state[LEASED] - stalled,
@@ -291,15 +291,15 @@ def prune_workers(q: Qless, now: int) -> None:
 def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
     """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     found: dict[str, tuple[list[str], list[str]]] = {}
-    held = (job for job in q.engine.leased.values() if job.holder_protocol == QLESS)
+    held = (job for job in q.engine.leased.values() if job.history.holder_protocol == QLESS)
     leased = [job for job in held if q.is_listed(job.queue)]
-    for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
+    for job in sorted(leased, key=lambda job: (job.history.deadline, job.jid), reverse=True):
         if read_details(job).lapsed_at is not None:
             continue  # its worker has been notified of the lost lock
-        running, stalled = found.setdefault(job.holder, ([], []))
-        if job.deadline >= now:
+        running, stalled = found.setdefault(job.history.holder, ([], []))
+        if job.history.deadline >= now:
             running.append(q.local(job.jid))
-        if job.deadline <= now:
+        if job.history.deadline <= now:
             stalled.append(q.local(job.jid))
     return found
 
@@ -342,7 +342,7 @@ def group_of(job: Job) -> str:
     failure = read_details(job).last_error
     if failure is not None:
         return failure.group
-    return "" if job.failure is None else job.failure.group
+    return "" if job.history.failure is None else job.history.failure.group
 
 
 def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
@@ -351,7 +351,7 @@ def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
     jobs = (*q.engine.dead.values(), *q.engine.dead_kept.values())
     for count, job in enumerate(jobs, 1):
         if job.state == DEAD and q.is_listed(job.queue):
-            failed_at = 0 if job.failure is None else job.failure.last_at
+            failed_at = 0 if job.history.failure is None else job.history.failure.last_at
             groups.setdefault(group_of(job), []).append((failed_at, count, job))
         if count % SLICE_SIZE == 0:
             yield
@@ -414,8 +414,8 @@ def stats(q: Qless, now: int, args: Args) -> bytes:
             "retries": day.retries,
             "failed": sum(
                 job.queue == queue
-                and job.failure is not None
-                and job.failure.last_at // DAY == number_of_day
+                and job.history.failure is not None
+                and job.history.failure.last_at // DAY == number_of_day
                 for job in (*q.engine.dead.values(), *q.engine.dead_kept.values())
             ),
             "wait": _spread(day.wait, with_histogram=with_histogram),

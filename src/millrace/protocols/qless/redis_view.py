@@ -247,7 +247,7 @@ class RedisView:
         for tag, seqs in list(self.qless.tags.items()):
             yield f"t:{tag}" if any(map(self._is_listed, seqs)) else ""
         yield from (f"f:{decode_name(group)}" if group else "" for group in self._groups())
-        yield from (f"w:{worker}:jobs" for worker in {job.holder for job in self._held()})
+        yield from (f"w:{worker}:jobs" for worker in {job.history.holder for job in self._held()})
         for (queue_name, day), found in list(self.engine.current_statistics().days.items()):
             if not listed(queue_name):
                 continue
@@ -563,7 +563,7 @@ class RedisView:
             failed = (*self.engine.dead.values(), *self.engine.dead_kept.values())
             for number, job in enumerate(failed):
                 mine = self.qless.is_listed(job.queue) and queries.group_of(job) == group
-                failed_at = 0 if job.failure is None else job.failure.last_at
+                failed_at = 0 if job.history.failure is None else job.history.failure.last_at
                 yield (self._jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
 
         key = _long_key("zset", rows)
@@ -577,7 +577,9 @@ class RedisView:
 
     def _held(self) -> Iterator[Job]:
         """Return the jobs that Qless workers hold, without those that were reported as lost."""
-        leased = (job for job in self.engine.leased.values() if job.holder_protocol == QLESS)
+        leased = (
+            job for job in self.engine.leased.values() if job.history.holder_protocol == QLESS
+        )
         mine = (job for job in leased if self.qless.is_listed(job.queue))
         return (job for job in mine if read_details(job).lapsed_at is None)
 
@@ -585,9 +587,11 @@ class RedisView:
         worker, _, part = rest.rpartition(":")
         if part != "jobs":
             return None
-        held = [job for job in self._held() if job.holder == worker]
+        held = [job for job in self._held() if job.history.holder == worker]
         return _zset(
-            lambda: _sorted((self.qless.local(job.jid), job.deadline / SECOND) for job in held)
+            lambda: _sorted(
+                (self.qless.local(job.jid), job.history.deadline / SECOND) for job in held
+            )
         )
 
     def _timed(self, times: dict[str, int]) -> Scores:
