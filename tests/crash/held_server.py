@@ -140,6 +140,17 @@ class HeldServer:
             finish()
         self._spin()
 
+    def end_commit(self, protocol: str, request: bytes, client: str) -> None:
+        """Finish the held commit one pass of the loop before a request arrives. The next commit is
+        held back.
+        """
+        session, transport = self._session(protocol, client)
+        transport.written = b""
+        (finish,), HeldCommits.waiting = HeldCommits.waiting, []
+        finish()
+        self._loop.call_soon(self._loop.call_soon, session.data_received, request)
+        self._spin()
+
     def send(self, protocol: str, request: bytes, client: str = "main") -> bytes:
         """Send a request. Returns the reply, or an empty value if the reply waits."""
         session, transport = self._session(protocol, client)

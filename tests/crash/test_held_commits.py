@@ -7,6 +7,8 @@ import pytest
 from command_rows import ROWS, Row, Stage, control, faktory, request_of, words, workq
 from held_server import HeldServer
 
+from millrace.server.turns import SHARING_REPLIES
+
 #: HTTP routes are requests to the control socket, which have their own rows.
 WIRE_ROWS = [row for row in ROWS if row.protocol != "http"]
 #: Commands that end the connection or wait for something else, and reports that need a lake.
@@ -94,6 +96,25 @@ def _may_wait(row: Row) -> bool:
 
 def _unit(job: str, **more: object) -> dict[str, object]:
     return {"jid": job, "jobtype": "t", "args": [], "queue": "others", **more}
+
+
+def test_a_command_that_arrives_with_the_end_of_a_commit_shares_the_next_one(
+    server: HeldServer,
+) -> None:
+    server.hold()
+    for number in range(1 + SHARING_REPLIES):  # the first commit contains only the first push
+        server.send("faktory", faktory("PUSH", _unit(f"early-job-{number}")), f"early-{number}")
+    server.end_commit("faktory", faktory("PUSH", _unit("second-job")), "second")
+    server.end_commit("faktory", faktory("PUSH", _unit("third-job")), "third")
+    assert server.written("faktory", f"early-{SHARING_REPLIES}")
+    assert not server.written("faktory", "second")
+    assert not server.written("faktory", "third")
+    committing = server.engine.committing
+    assert committing is not None
+    assert [job.jid for job in committing.new.values()] == ["second-job", "third-job"]
+    server.release()
+    assert server.written("faktory", "second")
+    assert server.written("faktory", "third")
 
 
 # Leases

@@ -186,14 +186,10 @@ class Assignments:
         queue.last_requested_at = now
         if engine.caller.own_clock:
             ensure_details(job).lease_offset = engine.caller.clock_offset
-        is_uncommitted = engine.durable and self._is_uncommitted(job.seq)
-        engine.change_set.leases += 1
+        change_set, committing, seq = engine.change_set, engine.committing, job.seq
+        is_uncommitted = engine.durable and (
+            change_set.touches(seq) or (committing is not None and committing.touches(seq))
+        )
+        change_set.leases += 1
         self._transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
         return is_uncommitted
-
-    def _is_uncommitted(self, seq: int) -> bool:
-        """Whether a change of that job is not committed."""
-        committing = self._engine.committing
-        return self._engine.change_set.touches(seq) or (
-            committing is not None and committing.touches(seq)
-        )

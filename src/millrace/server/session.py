@@ -308,16 +308,22 @@ class Session:
         replies = connection.replies
         if replies:
             connection.replies = []
+            first = replies[0]
+            is_single = len(replies) == 1
             if turns.durable and (
-                self.pending > turns.synced or replies[0].must_wait or _must_wait(replies)
+                first.must_wait
+                or self.pending > turns.synced
+                or (not is_single and _must_wait(replies))
             ):
                 turns.hold(self, replies)
-                if len(replies) == 1:
-                    self._unsynced += len(replies[0].data)
+                if is_single:
+                    self._unsynced += len(first.data)
                 else:
                     self._unsynced += sum([len(reply.data) for reply in replies])
-                if len(replies) > 1 or replies[0].leases:
+                if not is_single or first.leases:
                     self._expect_leases(replies, self.pending)
+            elif is_single and not first.leases:
+                self.write(replies)
             else:
                 can_send = self._can_send and not self._input_closed
                 if not can_send:
@@ -352,11 +358,13 @@ class Session:
             self._choked is not None
             or self._outgoing_size
             or self._leases
-            or self._unsynced
+            or self._unsynced > MAX_UNCOMMITTED_BYTES
             or self._input_closed
             or self.connection.closing
         ):
             self._after_write(size)
+        elif self._unsynced and self.pending <= self._server.turns.synced:
+            self._unsynced = 0
 
     def _after_write(self, size: int) -> None:
         """The client does not read, has closed its sending side, or other replies wait. `size` is
@@ -432,7 +440,7 @@ class Session:
     @property
     def _can_send(self) -> bool:
         """Whether the transport has taken all replies so far."""
-        return not self._is_choked and not self._outgoing_size
+        return self._choked is None and not self._outgoing_size
 
     @property
     def _unwritten(self) -> int:
@@ -643,7 +651,7 @@ class Session:
 
 def _must_wait(replies: list[Reply]) -> bool:
     """Whether one of the replies must wait for the commit."""
-    return len(replies) > 1 and any(reply.must_wait for reply in replies)
+    return any(reply.must_wait for reply in replies)
 
 
 def _unread_bytes(transport: asyncio.Transport) -> int:

@@ -44,6 +44,9 @@ RESERVE_CHECK_INTERVAL = 0.5
 MAX_UNAWAITED_EVENTS = 256
 #: A turn with a lease ends after this number of seconds.
 LEASE_COMMIT_DELAY = 0.01
+#: After a commit with this number of replies, the next turn ends a little later. With few clients,
+#: the passes of the loop would cost more than a shared commit saves.
+SHARING_REPLIES = 8
 #: Events of a change set that takes some milliseconds to write.
 LARGE_TURN_EVENTS = 300
 
@@ -142,6 +145,12 @@ class Turns:
         if self.engine.change_set:
             self.schedule()
 
+    def _end_after_pass(self) -> None:
+        """A commit with many replies has ended. The next turn ends two passes of the loop later:
+        commands that arrive while the loop writes the replies share the next commit.
+        """
+        self._loop.call_soon(self._end)
+
     def _end(self) -> None:
         if self._committing is not None:
             return  # `_after_commit` ended the turn first, and ends the next one if it is due
@@ -172,10 +181,13 @@ class Turns:
             self._durations.add(round((perf_counter() - self._begun) * 1_000_000))
             assert self._store is not None
             release_payloads(self._store, self.engine)
+            shares = self.due and len(held) >= SHARING_REPLIES
             try:
                 self._done(self.number - 1, held)
             finally:  # also after a defect: `schedule` ends no turn that is already due
-                if (
+                if shares:
+                    self._loop.call_soon(self._end_after_pass)
+                elif (
                     self.due
                     or self._store.outbox.has_shipped_events
                     or not self.engine.change_set.has_only_leases

@@ -448,7 +448,8 @@ class FaktoryConnection(Connection):
                 size = len(head) + len(payload) + len(tail)
                 self.reply_with_large_job(job, b"$%d\r\n%b" % (size, head), payload, tail + b"\r\n")
             return
-        self.reply_with_job(job, bulk(work_unit.write(job, self.engine.payload(job))))
+        unit = work_unit.write(job, self.engine.payload(job))
+        self.reply_with_job(job, b"$%d\r\n%b\r\n" % (len(unit), unit))
 
     def _reply_with_first(self, jobs: list[Job]) -> None:
         self._reply_with_job(jobs[0])

@@ -278,7 +278,7 @@ def write_large(job: Job, payload: bytes) -> tuple[bytes, bytes, bytes]:
 
 def write(job: Job, payload: bytes) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
-    if _is_native(job, payload):
+    if (job.origin == FAKTORY and job.extra is None) or _is_native(job, payload):
         return _write(job, payload, job.wire_fields)
     args, wire_fields = _convert_payload(job, payload)
     return _write(

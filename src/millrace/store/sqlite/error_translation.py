@@ -43,24 +43,29 @@ def translated(path: Path) -> Iterator[None]:
     """Translate errors of SQLite and of the file system into store errors."""
     try:
         yield
-    except OSError as error:
-        raise StoreError(f"cannot use {error.filename or path}: {error.strerror}") from error
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0)
-        name = getattr(error, "sqlite_errorname", "")
-        if code in _SYNC_CODES:
-            raise SyncFailed(f"{path}: sync failed ({name}: {error})") from error
-        if code == sqlite3.SQLITE_FULL:
-            raise StoreFailing("disk full") from error
-        if code == sqlite3.SQLITE_TOOBIG:
-            raise StoreFailing("a record is too large for the store") from error
-        if code & 0xFF in _TRANSIENT_CODES:
-            raise StoreFailing(f"the store is busy ({name})") from error
-        if code & 0xFF == sqlite3.SQLITE_IOERR:
-            raise StoreFailing(f"I/O error on the disk ({name})") from error
-        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
-            raise StoreError(f"cannot use {path}: {error} ({name})") from error
-        raise damaged(path, f"damaged, or not Millrace's ({error} {name})") from error
+    except (OSError, sqlite3.Error) as error:
+        raise store_error(error, path) from error
+
+
+def store_error(error: OSError | sqlite3.Error, path: Path) -> StoreError:
+    """The error of the store for an error of the file system or of SQLite."""
+    if isinstance(error, OSError):
+        return StoreError(f"cannot use {error.filename or path}: {error.strerror}")
+    code = getattr(error, "sqlite_errorcode", 0)
+    name = getattr(error, "sqlite_errorname", "")
+    if code in _SYNC_CODES:
+        return SyncFailed(f"{path}: sync failed ({name}: {error})")
+    if code == sqlite3.SQLITE_FULL:
+        return StoreFailing("disk full")
+    if code == sqlite3.SQLITE_TOOBIG:
+        return StoreFailing("a record is too large for the store")
+    if code & 0xFF in _TRANSIENT_CODES:
+        return StoreFailing(f"the store is busy ({name})")
+    if code & 0xFF == sqlite3.SQLITE_IOERR:
+        return StoreFailing(f"I/O error on the disk ({name})")
+    if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+        return StoreError(f"cannot use {path}: {error} ({name})")
+    return damaged(path, f"damaged, or not Millrace's ({error} {name})")
 
 
 @contextmanager

@@ -70,18 +70,19 @@ class DatabaseLock:
         except OSError:
             os.close(self._fd)
             raise _in_use(path.parent, "another process; its lock file was deleted") from None
-        #: Device and inode of the database and of its log, which SQLite creates.
-        self._files = {path: _identity(os.fstat(self._fd))}
-        self._log = path.with_name(path.name + "-wal")
+        #: Name, device and inode of the database and of its log, which SQLite creates.
+        self._files = [_identity(str(path), os.fstat(self._fd))]
+        self._log = f"{path}-wal"
 
     def check_files(self) -> None:
         """Raise an error if a file was deleted or replaced: commits to it are lost."""
         try:
-            if self._log not in self._files:
-                self._files[self._log] = _identity(self._log.stat())
-            for path, identity in self._files.items():
-                if _identity(path.stat()) != identity:
-                    raise DataFolderRemoved(f"{path} was replaced while the server was running")
+            if len(self._files) == 1:
+                self._files.append(_identity(self._log, os.stat(self._log)))  # noqa: PTH116
+            for name, device, inode in self._files:
+                found = os.stat(name)  # noqa: PTH116, every commit calls it, and a path is slower
+                if found.st_ino != inode or found.st_dev != device:
+                    raise DataFolderRemoved(f"{name} was replaced while the server was running")
         except OSError as error:
             raise DataFolderRemoved(
                 f"{error.filename} was deleted while the server was running"
@@ -93,8 +94,8 @@ class DatabaseLock:
         os.close(self._fd)
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity(name: str, found: os.stat_result) -> tuple[str, int, int]:
+    return name, found.st_dev, found.st_ino
 
 
 def make_private(folder: Path) -> None:

@@ -19,8 +19,8 @@ store refuses a folder that differs from the written data, and does not change i
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -29,14 +29,14 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.job import Job
 from millrace.store import records
-from millrace.store.errors import StoreFailing, SyncFailed
+from millrace.store.errors import StoreError, StoreFailing, SyncFailed
 from millrace.store.store import Progress, StoreSnapshot, StoreState
 
 from . import checksums
 from .checksums import TurnSummary
 from .commit_marker import CommitMarker
 from .connection import CACHE_KIB, DatabaseFiles, check_turn
-from .error_translation import readable, translated
+from .error_translation import readable, store_error, translated
 from .folder import DATABASE, lock, make_private
 from .generations import Generations
 from .outbox import TRIM_BYTES, TRIM_BYTES_ALONE, SqliteOutbox
@@ -95,6 +95,7 @@ class SqliteStore:
         self._small_tables = SmallTables(self._db, self._summary)
         self.payload_reader = SqlitePayloadReader(self._path, reads_ahead=True)
         self._stored_payloads: dict[int, bytes] = {}
+        self._undo_after_error = _Undoing(self._path, self._undo)
         #: Whether `commit` must delete all jobs.
         self._is_clearing = False
         #: The changes of a turn that `commit` writes, after the deletion of all jobs or after large
@@ -235,11 +236,16 @@ class SqliteStore:
 
     def _write_turn(self, blob: bytes) -> None:
         packed = checksums.encode_summary(self._summary)
-        pieces = records.split(blob, MAX_TURN_BYTES) if len(blob) > MAX_TURN_BYTES else [blob]
-        for number, piece in enumerate(pieces):
+        if len(blob) <= MAX_TURN_BYTES:
+            self._insert_turn(packed, blob)
+            return
+        for number, piece in enumerate(records.split(blob, MAX_TURN_BYTES)):
             self._turn += number > 0
-            row = (self._turn, checksums.turn_sum(self._turn, packed, piece), packed, piece)
-            self._db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", row)
+            self._insert_turn(packed, piece)
+
+    def _insert_turn(self, packed: bytes, changes: bytes) -> None:
+        row = (self._turn, checksums.turn_sum(self._turn, packed, changes), packed, changes)
+        self._db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", row)
 
     def _end_generation(self, state: StoreState) -> None:
         """Delete the turns of the folded generation, because every job of it is in its table."""
@@ -271,7 +277,11 @@ class SqliteStore:
                 if self._deferred_turn:
                     self._write_turn(self._deferred_turn)
                     self._deferred_turn = b""
-                self._db.execute("COMMIT")
+                if not self._db.in_transaction:  # `commit` would do nothing, without an error
+                    raise StoreError(f"{self._path}: the transaction of a turn has ended early")
+                # One call that releases the interpreter lock once; a statement does it four times,
+                # and each time the thread of the loop can delay the commit.
+                self._db.commit()
         except StoreFailing:
             self._cut_log()
             raise
@@ -354,16 +364,35 @@ class SqliteStore:
             closing.callback(self._files.close)
             closing.callback(self.payload_reader.close)
 
-    @contextmanager
-    def _undoing(self) -> Iterator[None]:
+    def _undoing(self) -> "_Undoing":
         """Roll back the transaction after an error."""
-        try:
-            with translated(self._path):
-                yield
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.rollback()
-            self._payloads.undo()
-            self._is_clearing, self._deferred_turn = False, b""
-            self.outbox.has_shipped_events = False  # until more events are shipped
-            raise
+        return self._undo_after_error
+
+    def _undo(self) -> None:
+        if self._db.in_transaction:
+            self._db.rollback()
+        self._payloads.undo()
+        self._is_clearing, self._deferred_turn = False, b""
+        self.outbox.has_shipped_events = False  # until more events are shipped
+
+
+class _Undoing:
+    """A context manager of every commit; one that is made from a generator is slower."""
+
+    __slots__ = ("_path", "_undo")
+
+    def __init__(self, path: Path, undo: Callable[[], None]) -> None:
+        self._path = path
+        self._undo = undo
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: object
+    ) -> None:
+        if error is None:
+            return
+        self._undo()
+        if isinstance(error, OSError | sqlite3.Error):
+            raise store_error(error, self._path) from error
