@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from millrace.engine.job import SECOND
 from millrace.engine.waiters import Waiter
-from millrace.protocols.connection import LARGE_REPLY, Connection
+from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.queue_rules import QueueRefused
@@ -176,6 +176,8 @@ class QlessConnection(Connection):
             self._complain(Error(f"ERR Protocol error: {problem}"))
             self.closing = True
             return 0
+        if request is None and self._requests.is_partly_read:
+            return SLICE_COST
         if request is None:
             self._incomplete = True
             self.closing = self._ended

@@ -112,18 +112,30 @@ _NIL: Final = (
 )
 
 
-def _or_nil(api: Any, call: Call) -> Reply:
+def _or_nil(api: Any, call: Call) -> Any:
     return _nil_if_missing(api, lambda: _as_it_is(api, call))
 
 
-def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Reply:
+def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Any:
     try:
-        return answer()
+        reply: Any = answer()
     except ScriptError as error:
-        if any(words in str(error) for words in _NIL):
-            api.engine.caller.wait()
-            return None
-        raise
+        return _nil(api, error)
+    return _nil_in_slices(api, reply) if isinstance(reply, Generator) else reply
+
+
+def _nil_in_slices(api: Any, work: Generator[None, None, Reply]) -> Generator[None, None, Reply]:
+    try:
+        return (yield from work)
+    except ScriptError as error:
+        return _nil(api, error)
+
+
+def _nil(api: Any, error: ScriptError) -> None:
+    """Return if dialect A replaces this error by nil, and raise the error otherwise."""
+    if not any(words in str(error) for words in _NIL):
+        raise error
+    api.engine.caller.wait()
 
 
 def _jobs_popped(api: Any, call: Call) -> Any:
@@ -137,7 +149,7 @@ def _job(api: Any, call: Call) -> Any:
     return batches.get(api.qless, job, partial(job_json, alone=False))
 
 
-def _fail(api: Any, call: Call) -> Reply:
+def _fail(api: Any, call: Call) -> Any:
     """Fail a job. According to the spec, any worker can fail a job in any state."""
     return _nil_if_missing(api, lambda: work.fail_any(api.qless, call.now, call.args))
 

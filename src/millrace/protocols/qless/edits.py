@@ -4,6 +4,7 @@ from collections.abc import Generator
 from typing import Final
 
 from millrace.engine.annotations import ensure_details, tags_of
+from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
@@ -12,7 +13,8 @@ from . import lua_values as lua
 from . import queries
 from .arguments import Args, number, raw, text, texts
 from .errors import ScriptError
-from .names import encode_name
+from .names import decode_name, encode_name
+from .slices import SLICE_SIZE, at_once_if_short, map_in_slices
 from .state import Qless
 
 #: Jobs that one slice of `unfail` moves.
@@ -21,25 +23,40 @@ UNFAIL_BATCH_SIZE: Final = 50
 # Jobs
 
 
-def depends(q: Qless, now: int, args: Args) -> int:
+def depends(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
     """jid, on | off, jids or `all`"""
+    reply: int | Generator[None, None, int] = at_once_if_short(_depends(q, now, args))
+    return reply
+
+
+def _depends(q: Qless, now: int, args: Args) -> Generator[None, None, int]:
+    """Find the jobs in slices, then change the dependencies at once: with a part of them, the job
+    could start.
+    """
     jid = text(args, 0, "Job(): no jid provided")
     command = text(args, 1, 'Depends(): Arg "command" missing')
+    job = _blocked_job(q, jid)
+    if command not in {"on", "off"}:
+        raise ScriptError('Depends(): Argument "command" must be "on" or "off"')
+    found = yield from map_in_slices(args[2:], lambda other: q.find(decode_name(other)))
+    seqs = [other.seq for other in found if other is not None]
+    if len(args) > SLICE_SIZE:
+        job = _blocked_job(q, jid)  # another client may have changed it meanwhile
+    assert job.extra is not None
+    if command == "on":
+        q.engine.block(job, seqs)
+    else:
+        away = list(job.extra.blockers) if args[2:3] == [b"all"] else seqs
+        q.engine.unblock(job, away, now)
+    return 1
+
+
+def _blocked_job(q: Qless, jid: str) -> Job:
     job = q.find(jid)
     if job is None or job.state != BLOCKED:
         state = "false" if job is None else q.shown_state(job)
         raise ScriptError(f"Depends(): Job {jid} not in the depends state: {state}")
-    others = [other for other in map(q.find, texts(args, 2)) if other is not None]
-    if command == "on":
-        q.engine.block(job, [other.seq for other in others])
-        return 1
-    if command != "off":
-        raise ScriptError('Depends(): Argument "command" must be "on" or "off"')
-    assert job.extra is not None
-    everything = texts(args, 2)[:1] == ["all"]
-    away = list(job.extra.blockers) if everything else [other.seq for other in others]
-    q.engine.unblock(job, away, now)
-    return 1
+    return job
 
 
 def priority(q: Qless, now: int, args: Args) -> int:
@@ -76,7 +93,8 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
         added = [name for name in dict.fromkeys(names) if name not in known]
         tags = [*tags, *((name, now) for name in added)]
     else:
-        tags = [each for each in tags if str(each[0]) not in names]
+        gone = set(names)
+        tags = [each for each in tags if str(each[0]) not in gone]
     q.engine.set_tags(job, tags)
     return lua.encode([tag for tag, _ in tags]) if tags else lua.NOTHING
 

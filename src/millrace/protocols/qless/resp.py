@@ -20,8 +20,13 @@ from .names import restore_bytes
 
 #: Maximum length of a line: an inline command or a length.
 MAX_LINE: Final = 65_536
-#: Maximum number of bytes that are parsed at once. hiredis is not faster for larger requests.
-READ_BATCH_BYTES: Final = 1 << 18
+#: Maximum number of bytes that are parsed at once: thousands of short requests in 1 ms. hiredis is
+#: not faster for larger requests.
+READ_BATCH_BYTES: Final = 1 << 15
+#: Maximum number of arguments that are parsed one by one in a step.
+READ_BATCH_ARGUMENTS: Final = 500
+#: Larger arguments are moved in parts as they arrive.
+LARGE_ARGUMENT: Final = 1 << 18
 #: Size of the shortest argument, `$0`.
 MIN_ARGUMENT_BYTES: Final = 6
 #: Maximum length of an error message. A message may quote data from the client.
@@ -45,15 +50,17 @@ class RequestLimits:
     text.
     """
 
-    __slots__ = ("argument", "arguments", "at_once", "request", "word")
+    __slots__ = ("alone", "argument", "arguments", "at_once", "request", "word")
 
     def __init__(self, arguments: int, argument: int, request: int, word: str = "invalid") -> None:
         self.arguments = arguments
         self.argument = argument
         self.request = request
         self.word = word
-        #: Data of at most this size cannot exceed any of the limits.
-        self.at_once = min(READ_BATCH_BYTES, argument, request, arguments * MIN_ARGUMENT_BYTES)
+        #: Maximum size of one request with few arguments, and of other data, that is parsed at
+        #: once. It cannot exceed any of the limits.
+        self.alone = min(LARGE_ARGUMENT, argument, request, arguments * MIN_ARGUMENT_BYTES)
+        self.at_once = min(READ_BATCH_BYTES, self.alone)
 
 
 class Requests:
@@ -72,6 +79,7 @@ class Requests:
         "_wanted",
         "_whole",
         "inline",
+        "is_partly_read",
     )
 
     def __init__(self) -> None:
@@ -95,6 +103,8 @@ class Requests:
         self._large = BytesIO()
         #: Whether a request was an inline command.
         self.inline = False
+        #: Whether the last step has read its maximum of arguments and the next one can continue.
+        self.is_partly_read = False
 
     @property
     def head(self) -> bytes:
@@ -115,11 +125,16 @@ class Requests:
         self._fresh = True
 
     def take(self, limits: RequestLimits) -> list[bytes] | None:
-        """Return the next request, or None if it is incomplete. An empty request has no effect."""
+        """Return the next request, or None if it is incomplete or `is_partly_read`. An empty
+        request has no effect.
+        """
         # The search for the end of an incomplete line continues at the position where it stopped.
         if self._fresh and not self._whole and not self._wanted and not self._searched:
-            if not self._buffer and len(self._piece) <= limits.at_once:
-                args = read_alone(self._piece)
+            piece = self._piece
+            if not self._buffer and (
+                len(piece) <= limits.at_once or (len(piece) <= limits.alone and _may_be_one(piece))
+            ):
+                args = read_alone(piece)
                 if args is not None:
                     self._piece, self._fresh = b"", False
                     return args
@@ -165,7 +180,8 @@ class Requests:
                 word = "invalid" if count is None else limits.word
                 raise ProtocolError(f"{word} multibulk length")
             self._wanted = max(0, count)
-        while self._wanted:
+        self.is_partly_read = False
+        for _ in range(min(self._wanted, READ_BATCH_ARGUMENTS)):
             if self._size < 0 and not self._read_size(limits):
                 return None
             argument = self._block()
@@ -173,6 +189,9 @@ class Requests:
                 return None
             self._args.append(argument)
             self._wanted -= 1
+        if self._wanted:
+            self.is_partly_read = bool(self._buffer)
+            return None
         args, self._args, self._held = self._args, [], 0
         return args
 
@@ -210,7 +229,7 @@ class Requests:
     def _block(self) -> bytes | None:
         """Return the argument of the known size, or None if it is incomplete."""
         buffer, size = self._buffer, self._size
-        if size > READ_BATCH_BYTES:
+        if size > LARGE_ARGUMENT:
             return self._large_block()
         if len(buffer) < size + 2:
             return None
@@ -278,6 +297,11 @@ def read_alone(data: bytes) -> list[bytes] | None:
         return args if parts[1:-1:2] == [_HEADS[len(arg)] for arg in args] else None
     except IndexError:
         return None
+
+
+def _may_be_one(data: bytes) -> bool:
+    """Return whether data probably contains one request with fewer than 100 arguments."""
+    return data.find(b"\r", 0, 4) > 0 and b"\r\n*" not in data[:4096]
 
 
 def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
@@ -499,7 +523,7 @@ def encode_in_slices(value: Reply, protocol: int) -> Generator[None, None, bytes
     parts = [b"%b%d\r\n" % (sign, len(value))]
     for number, part in enumerate(value, 1):
         parts.append((yield from encode_in_slices(part, protocol)))
-        if number % LONG_LIST == 0 or len(parts[-1]) > READ_BATCH_BYTES:
+        if number % LONG_LIST == 0 or len(parts[-1]) > LARGE_ARGUMENT:
             yield
     return b"".join(parts)
 

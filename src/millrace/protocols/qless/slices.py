@@ -8,6 +8,26 @@ from typing import Any, Final
 SLICE_SIZE: Final = 200
 
 
+def at_once_if_short(work: Generator[None, None, Any]) -> Any:
+    """Run the first slice. Return the result if the work ends with it, and the work otherwise."""
+    try:
+        next(work)
+    except StopIteration as ended:
+        return ended.value
+    return work
+
+
+def then(reply: Any, change: Callable[[Any], Any]) -> Any:
+    """Change a reply, or the reply of a long command after its last slice."""
+    return _then(reply, change) if isinstance(reply, Generator) else change(reply)
+
+
+def _then(
+    work: Generator[None, None, Any], change: Callable[[Any], Any]
+) -> Generator[None, None, Any]:
+    return change((yield from work))
+
+
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
     """Sort all rows: sort parts of them, then merge the parts, one slice at a time."""
     parts: list[list[Any]] = []
