@@ -2,6 +2,7 @@
 other clients are served in between, and the cost of a request is proportional to its size.
 """
 
+import json
 from collections.abc import Generator
 from random import Random
 from time import process_time
@@ -116,3 +117,95 @@ def test_many_tags_are_removed_in_linear_time() -> None:
     reply, _ = port.finish(port.call("tag", "remove", "j0", *tags[1:], *tags[:0:-1]))
     assert reply == b'["tag-0"]'
     assert process_time() - began < 0.5  # 2 s if each tag is searched in a list
+
+
+# Lists of many jobs
+
+FEW, MANY = 1000, 5000
+
+
+def long_lists() -> Port:
+    """Thousands of jobs in each state, with tags, of two databases."""
+    port = Port(0)
+    engine = port.engine
+    for number in range(MANY):
+        late = NOW + (MANY - number) * 1_000_000
+        push = NewJob(f"later-{number}", "x", b"{}", QLESS, "q", 5, 1_800_000_000, due_at=late)
+        engine.push(push, NOW)
+    port.call("put", "", "q", "root", "K", "{}", 0)
+    root = engine.find("root").seq
+    for number in range(FEW):
+        name = f"db1/hidden-{number}" if number % 2 else f"blocked-{number}"
+        tags = ["all", f"tag-{number // 3}"]
+        push = NewJob(name, "x", b"{}", QLESS, "q", 5, 1_800_000_000, blockers=[root], tags=tags)
+        engine.push(push, NOW + number % 7)
+        engine.push(NewJob(f"run-{number}", "x", b"{}", QLESS, "runs", 5, 1_800_000_000), NOW)
+        engine.push(NewJob(f"bad-{number}", "x", b"{}", QLESS, "bad", 5, 1_800_000_000), NOW)
+    for name, worker in (("runs", "w"), ("bad", "v")):
+        port.finish(port.call("pop", name, worker, FEW))
+    for number in range(FEW):
+        port.call("fail", f"bad-{number}", "v", "group", "message")
+        port.call("track", "track", f"run-{number}")
+    return port
+
+
+@pytest.fixture(scope="module")
+def lists() -> Port:
+    return long_lists()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "words", "least"),
+    [
+        ("C", ("jobs", "scheduled", "q", 0, 10), 20),
+        ("C", ("jobs", "depends", "q", 0, 10_000), 5),
+        ("C", ("jobs", "running", "runs", 0, -1), 5),
+        ("C", ("jobs", "stalled", "runs", 0, 10), 5),
+        ("C", ("stats", "bad", NOW // 1_000_000), 5),
+        ("C", ("workers",), 5),
+        ("C", ("workers", "w"), 5),
+        ("C", ("tag", "get", "all", 0, 10), 5),
+        ("C", ("tag", "top", 0, 10), 5),
+        ("C", ("track",), 40),
+        ("D", ("queue.jobsByState", "scheduled", "q", 0, 10), 20),
+        ("D", ("queue.stats", "bad", NOW // 1_000_000), 5),
+        ("D", ("workers.counts",), 5),
+        ("D", ("jobs.tagged", "all", 0, 10), 5),
+        ("D", ("tags.top", 0, 10), 5),
+        ("D", ("jobs.tracked",), 40),
+        ("D", ("queue.peek", "q", 0, 1000), 1),
+    ],
+)
+def test_a_list_of_many_jobs_is_made_in_slices(
+    lists: Port, dialect: str, words: tuple[object, ...], least: int
+) -> None:
+    reply, slices = lists.finish(lists.call(*words, dialect=dialect))  # type: ignore[arg-type]
+    assert slices >= least
+    assert reply is not None
+
+
+def test_the_lists_are_complete_and_in_order(lists: Port) -> None:
+    def ask(*words: object, dialect: str = "C") -> Any:
+        reply, _ = lists.finish(lists.call(*words, dialect=dialect))  # type: ignore[arg-type]
+        return json.loads(reply) if isinstance(reply, bytes) else reply
+
+    later = [f"later-{number}" for number in range(MANY)][::-1]
+    assert ask("jobs", "scheduled", "q", 0, MANY) == later
+    assert ask("jobs", "scheduled", "q", -3, 2) == later[-3:-1]
+    assert ask("queue.jobsByState", "scheduled", "q", 0, MANY, dialect="D") == later
+    assert ask("jobs", "depends", "q", 1, 2) == ["db1/hidden-1", "blocked-2"]
+    runs = [f"run-{number}" for number in range(FEW)]
+    assert ask("jobs", "running", "runs", 0, -1) == runs
+    assert ask("jobs", "stalled", "runs", 0, -1) == []
+    assert ask("stats", "bad", NOW // 1_000_000)["failed"] == 0
+    assert ask("stats", "bad", 1)["failed"] == FEW  # by the clock of the clients
+    assert ask("workers") == [
+        {"name": "w", "jobs": FEW, "stalled": 0},
+        {"name": "v", "jobs": 0, "stalled": 0},
+    ]
+    assert ask("workers", "w")["jobs"] == sorted(runs, reverse=True)
+    tagged = ask("tag", "get", "all", 0, FEW)
+    assert tagged["total"] == FEW
+    assert tagged["jobs"][:2] == ["blocked-0", "blocked-112"]
+    assert ask("tag", "top", 0, 3) == ["all", "tag-99", "tag-98"]
+    assert [job["jid"] for job in ask("track")["jobs"]] == sorted(runs)

@@ -68,10 +68,10 @@ def multiget(
     """The reply to a request for jobs by their jids, each once: a request could repeat the jid of a
     large job.
     """
-    unique = dict.fromkeys(map(decode_name, args))
+    found = (q.find(decode_name(jid)) for jid in dict.fromkeys(args))
     if len(args) > MAX_JOBS_AT_ONCE:
-        return in_slices(q, map(q.find, unique), write, finish)
-    jobs = [job for job in map(q.find, unique) if job is not None]
+        return in_slices(q, found, write, finish)
+    jobs = [job for job in found if job is not None]
     if any(is_large(q.engine, job) for job in jobs):
         return in_slices(q, jobs, write, finish)
     return finish([write(q, job) for job in jobs])

@@ -120,7 +120,8 @@ def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Any:
     try:
         reply: Any = answer()
     except ScriptError as error:
-        return _nil(api, error)
+        _check_nil(api, error)
+        return None
     return _nil_in_slices(api, reply) if isinstance(reply, Generator) else reply
 
 
@@ -128,10 +129,11 @@ def _nil_in_slices(api: Any, work: Generator[None, None, Reply]) -> Generator[No
     try:
         return (yield from work)
     except ScriptError as error:
-        return _nil(api, error)
+        _check_nil(api, error)
+        return None
 
 
-def _nil(api: Any, error: ScriptError) -> None:
+def _check_nil(api: Any, error: ScriptError) -> None:
     """Return if dialect A replaces this error by nil, and raise the error otherwise."""
     if not any(words in str(error) for words in _NIL):
         raise error
@@ -193,7 +195,7 @@ def _failed_job(q: Qless, jid: str) -> bytes:
     return whole[:-1] + b',"message":%b,"type":%b}' % more
 
 
-def _tracked(api: Any, call: Call) -> Reply:
+def _tracked(api: Any, call: Call) -> Any:
     """Return the number 1 or 0. A job that does not exist can also be tracked."""
     qless = api.qless
     if not call.args:

@@ -1,7 +1,7 @@
 """Changes to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
 
 from collections.abc import Generator
-from typing import Final
+from typing import Any, Final
 
 from millrace.engine.annotations import ensure_details, tags_of
 from millrace.engine.job import Job
@@ -9,8 +9,8 @@ from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
 
+from . import listings, queries
 from . import lua_values as lua
-from . import queries
 from .arguments import Args, number, raw, text, texts
 from .errors import ScriptError
 from .names import decode_name, encode_name
@@ -73,14 +73,14 @@ def priority(q: Qless, now: int, args: Args) -> int:
     return lua.whole(value)
 
 
-def tag(q: Qless, now: int, args: Args) -> bytes:
+def tag(q: Qless, now: int, args: Args) -> Any:
     """Add | remove, jid, tags; get, tag, offset, count; top, offset, count"""
     wanted = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
     command = text(args, 0, wanted)
     if command == "get":
-        return queries.tags_get(q, args[1:])
+        return listings.tags_get(q, args[1:])
     if command == "top":
-        return lua.strings(queries.tags_top(q, args[1:]))
+        return listings.tags_top(q, args[1:])
     if command not in {"add", "remove"}:
         raise ScriptError('Tag(): First argument must be "add", "remove" or "get"')
     jid = text(args, 1, 'Tag(): Arg "jid" missing')
@@ -99,7 +99,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     return lua.encode([tag for tag, _ in tags]) if tags else lua.NOTHING
 
 
-def track(q: Qless, now: int, args: Args) -> bytes:
+def track(q: Qless, now: int, args: Args) -> Any:
     """No arguments: list the tracked jobs; or track | untrack, jid"""
     if not args:
         return queries.tracked(q)
@@ -140,7 +140,7 @@ def unfail(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     work: int | Generator[None, None, int]
-    work = queries.at_once_if_few(q, _unfail(q, now, queue, group, max(0, count)))
+    work = at_once_if_short(_unfail(q, now, queue, group, max(0, count)))
     return work
 
 

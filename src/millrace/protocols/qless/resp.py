@@ -24,7 +24,7 @@ MAX_LINE: Final = 65_536
 #: not faster for larger requests.
 READ_BATCH_BYTES: Final = 1 << 15
 #: Maximum number of arguments that are parsed one by one in a step.
-READ_BATCH_ARGUMENTS: Final = 500
+READ_BATCH_ARGUMENTS: Final = 250
 #: Larger arguments are moved in parts as they arrive.
 LARGE_ARGUMENT: Final = 1 << 18
 #: Size of the shortest argument, `$0`.

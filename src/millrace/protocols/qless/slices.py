@@ -4,8 +4,9 @@ from collections.abc import Callable, Generator, Iterable
 from heapq import merge
 from typing import Any, Final
 
-#: Number of rows that one slice sorts or merges.
+#: Number of rows that one slice examines or merges, and that it sorts.
 SLICE_SIZE: Final = 200
+SORTED_SIZE: Final = 1000
 
 
 def at_once_if_short(work: Generator[None, None, Any]) -> Any:
@@ -15,6 +16,15 @@ def at_once_if_short(work: Generator[None, None, Any]) -> Any:
     except StopIteration as ended:
         return ended.value
     return work
+
+
+def run_at_once(work: Generator[None, None, Any]) -> Any:
+    """Run all slices, and return the result."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            return ended.value
 
 
 def then(reply: Any, change: Callable[[Any], Any]) -> Any:
@@ -29,14 +39,18 @@ def _then(
 
 
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
-    """Sort all rows: sort parts of them, then merge the parts, one slice at a time."""
+    """Sort all rows: sort parts of them, then merge the parts, one slice at a time. None is an
+    examined item that is no row.
+    """
     parts: list[list[Any]] = []
     part: list[Any] = []
-    for row in rows:
-        part.append(row)
-        if len(part) == SLICE_SIZE:
+    for number, row in enumerate(rows, 1):
+        if row is not None:
+            part.append(row)
+        if len(part) == SORTED_SIZE:
             parts.append(sorted(part))
             part = []
+        if number % SLICE_SIZE == 0:
             yield
     if not parts:
         return sorted(part)
@@ -47,6 +61,24 @@ def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
         if len(order) % SLICE_SIZE == 0:
             yield
     return order
+
+
+def reverse_sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
+    """Sort all rows, the greatest first."""
+    return (yield from sort_in_slices(rows))[::-1]
+
+
+def filter_in_slices(
+    rows: Iterable[Any], keep: Callable[[Any], bool]
+) -> Generator[None, None, list[Any]]:
+    """Return the rows that a function accepts, one slice at a time, without rows that are None."""
+    found: list[Any] = []
+    for number, row in enumerate(rows, 1):
+        if row is not None and keep(row):
+            found.append(row)
+        if number % SLICE_SIZE == 0:
+            yield
+    return found
 
 
 def map_in_slices(
