@@ -18,8 +18,11 @@ from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
-from millrace.protocols.registry import QLESS
+from millrace.protocols.queue_rules import limit_to
+from millrace.protocols.registry import QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
+from millrace.protocols.workq.connection import WorkqConnection
+from millrace.protocols.workq.hub import WorkqHub
 from wires import data_of
 
 NOW = 1_794_771_831_000_000
@@ -209,3 +212,108 @@ def test_the_lists_are_complete_and_in_order(lists: Port) -> None:
     assert tagged["jobs"][:2] == ["blocked-0", "blocked-112"]
     assert ask("tag", "top", 0, 3) == ["all", "tag-99", "tag-98"]
     assert [job["jid"] for job in ask("track")["jobs"]] == sorted(runs)
+
+
+# Workq
+
+
+class WorkqPort:
+    """A Workq port with one client."""
+
+    def __init__(self, *patterns: str) -> None:
+        self.engine = Engine(Random(1), protocol_rules())
+        self.hub = WorkqHub(limit_to(self.engine, patterns), started_at=NOW)
+        self.client = WorkqConnection(self.hub)
+
+    def ask(self, line: str) -> tuple[bytes, int]:
+        """The reply, and the number of turns."""
+        self.client.replies.clear()
+        more, turns = self.client.receive(line.encode() + b"\r\n", NOW, 1), 1
+        while more:
+            more = self.client.run(NOW, 1)
+            turns += 1
+        return b"".join(data_of(self.client)), turns
+
+
+def shown_ids(reply: bytes) -> list[bytes]:
+    lines = reply.split(b"\r\n")
+    return [line[:36] for line in lines if line[36:39] in {b" 12", b" 13"}]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_workq_shows_any_part_of_a_long_queue_in_slices(parked: bool) -> None:
+    port = WorkqPort()
+    engine = port.engine
+    for number in range(3000):
+        due = NOW + (60 + number % 900) * 1_000_000 if number % 3 == 0 else 0
+        jid = f"61a444a0-6128-41c0-8078-{number:012x}"
+        push = NewJob(jid, "q", b"x", WORKQ, "q", 5, 1_000_000, b"0", number % 5, due_at=due)
+        job = engine.push(push, NOW)
+        if parked and number % 300 == 1:
+            engine.set_limit("one", 1, 0, NOW)
+            engine.limits.park(job, "one", NOW, "q")
+    ready = [job.jid.encode() for job in engine.queues["q"].ready.first(10_000)]
+    scheduled = sorted(engine.scheduled.values(), key=lambda job: (-job.rank, job.due_at, job.seq))
+    assert (len(ready), len(scheduled)) == (2000, 1000)
+    for what, order in (
+        ("jobs", ready),
+        ("scheduled-jobs", [job.jid.encode() for job in scheduled]),
+    ):
+        for offset in (0, 450, 900, len(order) - 3):
+            reply, turns = port.ask(f"inspect {what} q {offset} 10")
+            assert shown_ids(reply) == order[offset : offset + 10]
+            assert turns >= (10 if what != "jobs" or offset > 490 else 1)
+        assert port.ask(f"inspect {what} q {len(order)} 10")[0] == b"+OK 0\r\n"
+
+
+def test_workq_lists_many_queues_in_slices() -> None:
+    port = WorkqPort()
+    for number in range(3000):
+        port.engine.open_queue(f"q{2999 - number:04}")
+    reply, turns = port.ask("inspect queues 2990 100")
+    assert reply.startswith(b"+OK 10\r\nq2990 2\r\n")
+    assert turns > 10
+
+
+def test_a_workq_lease_of_many_new_queues_takes_several_turns() -> None:
+    port = WorkqPort("q*")
+    names = [f"q{number:04}" for number in range(3000)]
+    reply, turns = port.ask(f"lease {' '.join(names)} 0\r\nlease {names[0]} 0")
+    assert reply == b"-TIMEOUT\r\n" * 2
+    assert turns > 60
+    assert [name for name, queue in port.engine.queues.items() if queue.registered] == names
+    reply, _ = port.ask(f"lease {' '.join(names)} other 0\r\ninspect queue q0000")
+    assert reply.startswith(b"-CLIENT-ERROR the queue other is not allowed")
+    assert reply.count(b"\r\n") == 5
+    reply, _ = port.ask(f"lease {' '.join(names)} a/b 0")
+    assert reply == b"-CLIENT-ERROR Invalid Name\r\n"
+    port.engine.unavailable = "the disk is full"
+    reply, _ = port.ask(f"lease {' '.join(names)} 0")
+    assert reply.startswith(b"-SERVER-ERROR ")
+
+
+def test_a_store_that_fails_during_a_long_lease_is_reported() -> None:
+    port = WorkqPort()
+    names = " ".join(f"q{number:04}" for number in range(3000))
+    assert port.client.receive(b"lease %b 0\r\n" % names.encode(), NOW, 1)
+    for _ in range(20):
+        assert port.client.run(NOW, 1)
+    port.engine.unavailable = "the disk is full"
+    while port.client.run(NOW, 1):
+        pass
+    [reply] = data_of(port.client)
+    assert reply.startswith(b"-SERVER-ERROR ")
+    assert len(port.engine.queues) < 1000
+
+
+def test_a_large_job_is_shown_without_a_copy() -> None:
+    port = WorkqPort()
+    payload = b"x" * (2 << 20)
+    port.engine.push(NewJob("", "q", payload, QLESS, "q", 5, 1_000_000), NOW)
+    port.client.receive(b"inspect jobs q 0 1\r\n", NOW, 64)
+    while port.client.run(NOW, 64):
+        pass
+    replies = [reply.data for reply in port.client.replies]
+    assert replies[1] is payload
+    assert replies[0].endswith(b"\r\npayload-size 2097152\r\npayload ")
+    assert replies[2].startswith(b"\r\nmax-attempts 0\r\n")

@@ -22,7 +22,7 @@ MAX_UNITS = 30_000
 #: that keeps the bound must not be here.
 _UNIT = "a step of a transaction: up to 100 short commands, or two slices"
 EXCEPTIONS: dict[str, tuple[int, str]] = {
-    "workq lease": (300_000, "waits for 5,000 queues, each of which is created"),
+    "workq lease": (75_000, "the end of a wait for 5,000 queues"),
     "C depends": (45_000, "adds 2,000 blockers at once: with a part, the job could start"),
     "D job.depends": (45_000, "adds 2,000 blockers at once: with a part, the job could start"),
     "control push": (70_000, "one request pushes up to 200 jobs"),

@@ -11,6 +11,7 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
+from millrace.protocols.slices import at_once_if_short, map_in_slices, then
 
 from . import batches, listings, queries, throttles, work
 from . import lua_values as lua
@@ -20,7 +21,6 @@ from .dialect_a import Call
 from .errors import ScriptError
 from .names import decode_name, encode_name
 from .resp import Reply
-from .slices import at_once_if_short, map_in_slices, then
 from .state import Qless
 
 DEFAULTS: Final = {

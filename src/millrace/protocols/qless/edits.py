@@ -8,13 +8,13 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import SLICE_SIZE, at_once_if_short, map_in_slices
 
 from . import listings, queries
 from . import lua_values as lua
 from .arguments import Args, number, raw, text, texts
 from .errors import ScriptError
 from .names import decode_name, encode_name
-from .slices import SLICE_SIZE, at_once_if_short, map_in_slices
 from .state import Qless
 
 #: Jobs that one slice of `unfail` moves.

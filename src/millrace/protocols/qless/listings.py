@@ -14,11 +14,7 @@ from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
 from millrace.protocols.queue_rules import examined
 from millrace.protocols.registry import QLESS
-
-from . import lua_values as lua
-from .arguments import Args, number, text
-from .errors import ScriptError
-from .slices import (
+from millrace.protocols.slices import (
     SLICE_SIZE,
     at_once_if_short,
     filter_in_slices,
@@ -26,6 +22,10 @@ from .slices import (
     reverse_sort_in_slices,
     sort_in_slices,
 )
+
+from . import lua_values as lua
+from .arguments import Args, number, text
+from .errors import ScriptError
 from .state import Qless
 
 #: Names that one slice encodes.

@@ -9,6 +9,13 @@ from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.payload_reads import forget, read_ahead
 from millrace.protocols.queue_rules import examined
+from millrace.protocols.slices import (
+    SLICE_SIZE,
+    at_once_if_short,
+    filter_in_slices,
+    map_in_slices,
+    sort_in_slices,
+)
 
 from . import lua_values as lua
 from .arguments import Args, number, text, texts
@@ -22,7 +29,6 @@ from .job_view import (
 )
 from .listings import range_of, strings_in_slices
 from .names import decode_name, encode_name
-from .slices import SLICE_SIZE, at_once_if_short, filter_in_slices, map_in_slices, sort_in_slices
 from .state import DEFAULTS, Qless
 
 #: Number of queues that one slice writes.

@@ -18,6 +18,7 @@ from millrace.engine.statistics import DAY, QueueDay
 from millrace.protocols.errors import ClientError
 from millrace.protocols.queue_rules import examined
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_at_once, sort_in_slices
 
 from . import fields, listings, queries, queue_patterns
 from . import lua_values as lua
@@ -25,7 +26,6 @@ from .commands import shown
 from .errors import QlessRefused
 from .fields import Fields
 from .names import decode_name, encode_name
-from .slices import SLICE_SIZE, map_in_slices, run_at_once, sort_in_slices
 from .state import Qless
 
 #: Keys of Qless that clients write directly, and their types.

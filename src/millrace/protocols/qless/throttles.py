@@ -15,11 +15,11 @@ from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, keys_o
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import map_in_slices, sort_in_slices
 
 from . import lua_values as lua
 from .arguments import Args, number, text, texts
 from .job_view import waits_since
-from .slices import map_in_slices, sort_in_slices
 
 if TYPE_CHECKING:
     from .state import Qless

@@ -22,6 +22,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY
 from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import SLICE_SIZE, run_at_once
 
 from . import lua_values as lua
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
@@ -34,7 +35,6 @@ from .job_view import (
     waits_since,
 )
 from .names import decode_name, encode_name
-from .slices import SLICE_SIZE, run_at_once
 from .state import Qless, is_held
 
 #: Lease time of workers of other protocols.
