@@ -239,6 +239,4 @@ def _as_it_says(api: Any, call: dialect_a.Call) -> Any:
     command, now, args, _ = call
     if command in _JOBS:
         return batches.reply(api, call, job_json, lua.listed)
-    if command == "multiget":
-        return batches.multiget(api.qless, args, job_json, lua.listed)
     return api.do(command, now, args)

@@ -18,9 +18,9 @@ from .arguments import Args
 from .commands import Slices
 from .errors import ScriptError
 from .job_view import (
+    data_member,
     klass_of,
     remaining,
-    shown_data,
     shown_expiry,
     shown_priority,
     shown_worker,
@@ -229,10 +229,9 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     job does not include its dependencies.
     """
     part = read_details(job)
-    data, encoding = shown_data(q.engine, job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
-        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b%b,"tags":%b,"history":%b,"failure":%b,'
+        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
         b'"dependents":%b,"dependencies":%b}'
     ) % (
         lua.string(q.local(job.jid)),
@@ -245,8 +244,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         shown_expiry(job),
         job.retries,
         remaining(job),
-        data,
-        encoding,
+        data_member(q, job, quoted=False),
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
         lua.encode(queries.stages(part.log)),
         queries.failure_json(job),

@@ -83,7 +83,7 @@ def job_json(shape: ReplyShape, q: Qless, job: Job) -> bytes:
     return queries.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
 
 
-def _list_of(shape: ReplyShape, rows: list[bytes]) -> Reply:
+def _list_of(shape: ReplyShape, rows: list[Any]) -> Any:
     return lua.listed(rows) if rows else shape.nothing
 
 

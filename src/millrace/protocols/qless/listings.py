@@ -168,7 +168,10 @@ def _workers(q: Qless, now: int, args: Args) -> Generator[None, None, bytes]:
         (heard, name) for name, heard in list(q.workers.items())
     )
     names = [name for _, name in recent if q.is_listed(name)]
-    return lua.listed((yield from map_in_slices(names, lambda name: _counts(q, name, held))))
+    reply: bytes = lua.listed(
+        (yield from map_in_slices(names, lambda name: _counts(q, name, held)))
+    )
+    return reply
 
 
 def _counts(q: Qless, name: str, held: dict[str, tuple[list[str], list[str]]]) -> bytes:

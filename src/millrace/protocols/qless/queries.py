@@ -17,18 +17,18 @@ from millrace.protocols.slices import (
     sort_in_slices,
 )
 
+from . import batches
 from . import lua_values as lua
-from .arguments import Args, number, text, texts
-from .batches import JOBS_BATCH_SIZE
+from .arguments import Args, number, text
 from .job_view import (
+    data_member,
     klass_of,
     remaining,
-    shown_data,
     shown_expiry,
     shown_priority,
 )
 from .listings import range_of, strings_in_slices
-from .names import decode_name, encode_name
+from .names import encode_name
 from .state import DEFAULTS, Qless
 
 #: Number of queues that one slice writes.
@@ -41,16 +41,14 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
     part, state, encode = read_details(job), job.state, lua.encode
     over = state in {DONE, DEAD}
-    data, encoding = shown_data(q.engine, job)
     return (
-        b'{"jid":%b,"retries":%d,"data":%b%b,"failure":%b,"expires":%b,"remaining":%d,'
+        b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
         encode(q.local(job.jid)),
         job.retries,
-        encode(decode_name(data)),
-        encoding,
+        data_member(q, job, quoted=True),
         lua.NOTHING if part.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
@@ -121,16 +119,14 @@ def dependencies(q: Qless, job: Job) -> list[str]:
     return [q.local(blocker.jid) for blocker in found if blocker is not None]
 
 
-def get(q: Qless, now: int, args: Args) -> bytes | None:
+def get(q: Qless, now: int, args: Args) -> Any:
     """jid"""
-    job = q.find(text(args, 0, "Job(): no jid provided"))
-    return None if job is None else job_json(q, job)
+    return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_json)
 
 
-def multiget(q: Qless, now: int, args: Args) -> bytes:
-    """jids, each once: a request could repeat the jid of a large job"""
-    found = map(q.find, dict.fromkeys(texts(args)))
-    return lua.listed([job_json(q, job) for job in found if job is not None])
+def multiget(q: Qless, now: int, args: Args) -> Any:
+    """jids"""
+    return batches.multiget(q, args, job_json, lua.listed)
 
 
 def length(q: Qless, now: int, args: Args) -> int:
@@ -286,7 +282,7 @@ def _tracked(
         else:
             shown.append(shown_as(q, job))
             forget(q.engine, job)
-        if done % JOBS_BATCH_SIZE == 0:
+        if done % batches.JOBS_BATCH_SIZE == 0:
             yield
     return b'{"expired":%b,"jobs":%b}' % ((yield from strings_in_slices(gone)), finish(shown))
 

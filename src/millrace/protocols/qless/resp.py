@@ -444,13 +444,26 @@ class Committed(Encoded):
     __slots__ = ()
 
 
+class Parts:
+    """A large bulk string in parts, which are sent without a copy."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+        self._size = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+
 class NoList:
     """A null reply in place of a list."""
 
     __slots__ = ()
 
 
-Reply = None | bool | int | float | bytes | str | NoList | Map | list["Reply"]
+Reply = None | bool | int | float | bytes | str | Parts | NoList | Map | list["Reply"]
 
 OK: Final = Simple("OK")
 NO_LIST: Final = NoList()
@@ -477,6 +490,8 @@ def encode(value: Reply, protocol: int) -> bytes:
     if isinstance(value, float):
         text = number_text(value)
         return encode(text, 2) if protocol == 2 else b",%b\r\n" % text
+    if isinstance(value, Parts):
+        return b"".join(_bulk_parts(value))
     return b"*-1\r\n" if protocol == 2 else b"_\r\n"
 
 
@@ -508,28 +523,41 @@ def _encode_list(value: list[Any], protocol: int) -> bytes:
 
 def encode_in_slices(value: Reply, protocol: int) -> Generator[None, None, bytes]:
     """Encode a reply as `encode` does, a long list in slices."""
+    return b"".join((yield from encode_parts(value, protocol)))
+
+
+def encode_parts(value: Reply, protocol: int) -> Generator[None, None, list[bytes]]:
+    """Encode a reply as `encode` does, a long list in slices. Return its parts."""
     if isinstance(value, Encoded):
-        return value
+        return [value]
+    if isinstance(value, Parts):
+        return _bulk_parts(value)
     if not isinstance(value, list):
-        return encode(value, protocol)
+        return [encode(value, protocol)]
     if isinstance(value, Map):
         parts = [b"*%d\r\n" % (2 * len(value)) if protocol == 2 else b"%%%d\r\n" % len(value)]
         for number, (field, content) in enumerate(value, 1):
             parts += (encode(field, protocol), encode(content, protocol))
             if number % LONG_LIST == 0:
                 yield
-        return b"".join(parts)
+        return parts
     sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
     parts = [b"%b%d\r\n" % (sign, len(value))]
     for number, part in enumerate(value, 1):
-        parts.append((yield from encode_in_slices(part, protocol)))
+        parts += yield from encode_parts(part, protocol)
         if number % LONG_LIST == 0 or len(parts[-1]) > LARGE_ARGUMENT:
             yield
-    return b"".join(parts)
+    return parts
+
+
+def _bulk_parts(value: Parts) -> list[bytes]:
+    return [b"$%d\r\n" % len(value), *value.parts, b"\r\n"]
 
 
 def size_of(value: Reply) -> int:
     """Return an upper bound of the encoded size of a reply."""
+    if isinstance(value, Parts):
+        return len(value) + 32
     if isinstance(value, bytes | str):
         return len(value) * (1 if isinstance(value, bytes) else 4) + 32
     if isinstance(value, Map):
