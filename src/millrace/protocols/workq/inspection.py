@@ -114,10 +114,15 @@ def _queues(hub: WorkqHub, args: list[bytes]) -> Pieces:
     offset, limit = arguments.parse_cursor_offset(args[0]), arguments.parse_limit(args[1])
     queues = list(hub.engine.queues.values())
     # The order of code points is the order of the names in UTF-8.
-    names = yield from sort_in_slices(queue.name if queue.registered else None for queue in queues)
+    names = yield from sort_in_slices(_registered_names(queues))
     found = [hub.engine.queues.get(name) for name in names[offset : offset + limit]]
     shown = [queue for queue in found if queue is not None]
     yield b"+OK %d\r\n" % len(shown) + b"".join(map(_lengths, shown))
+
+
+def _registered_names(queues: list[Queue]) -> Iterator[str | None]:
+    for queue in queues:
+        yield queue.name if queue.registered else None
 
 
 def _server(hub: WorkqHub, _: list[bytes]) -> Pieces:
