@@ -55,6 +55,7 @@ from .resp import (
     Verbatim,
     encode,
     encode_parts,
+    join_parts,
 )
 from .scratch import scratch_prefix
 from .state import database_prefix
@@ -74,8 +75,6 @@ MAX_WATCHED_NAME: Final = 1000
 #: Overhead of an argument in bytes.
 ARGUMENT_COSTS: Final = 64
 MAX_CLIENT_NAME: Final = 1000
-#: The parts of a smaller reply are joined.
-MAX_JOINED_BYTES: Final = 1 << 20
 DATABASES: Final = 16
 #: First words of lines of an HTTP request, which a foreign web page can make a browser send. The
 #: server closes the connection without a reply.
@@ -261,17 +260,13 @@ class QlessConnection(Connection):
             parts = yield from encode_parts(answer, self.protocol)
             if not isinstance(answer, Committed):
                 self.caller.wait()
-            self._reply_in_parts(parts)
-
-    def _reply_in_parts(self, parts: list[bytes]) -> None:
-        """Add a reply; a large one is not joined."""
-        if sum(map(len, parts)) <= MAX_JOINED_BYTES:
-            self.reply(b"".join(parts))
-            return
-        self.reply(parts[0])
-        must_wait = self.caller.must_wait
-        # If the commit is refused, one error replaces all of them.
-        self.replies += [connection.Reply(part, must_wait, optional=True) for part in parts[1:]]
+            pieces = yield from join_parts(parts)
+            self.reply(pieces[0])
+            must_wait = self.caller.must_wait
+            # If the commit is refused, one error replaces all of them.
+            self.replies += [
+                connection.Reply(piece, must_wait, optional=True) for piece in pieces[1:]
+            ]
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""

@@ -34,6 +34,11 @@ MAX_ERROR_LENGTH: Final = 2000
 #: A longer list is encoded in slices of this number of elements.
 LONG_LIST: Final = 500
 
+#: The parts of a smaller reply are joined.
+MAX_JOINED_BYTES: Final = 1 << 20
+#: Parts that one slice joins.
+JOINED_PARTS: Final = 2000
+
 _STAR: Final = 0x2A
 _DOLLAR: Final = 0x24
 
@@ -548,6 +553,31 @@ def encode_parts(value: Reply, protocol: int) -> Generator[None, None, list[byte
         if number % LONG_LIST == 0 or len(parts[-1]) > LARGE_ARGUMENT:
             yield
     return parts
+
+
+def join_parts(parts: list[bytes]) -> Generator[None, None, list[bytes]]:
+    """Join the parts of a reply to one piece, those of a large reply to pieces of about
+    `LARGE_ARGUMENT`, in slices. A large part stays as it is. There is at least one part.
+    """
+    pieces: list[bytes] = []
+    start = size = total = 0
+    for number, part in enumerate(parts):
+        size += len(part)
+        total += len(part)
+        if len(part) > LARGE_ARGUMENT:
+            if start < number:
+                pieces.append(b"".join(parts[start:number]))
+            pieces.append(part)
+            start, size = number + 1, 0
+        elif size > LARGE_ARGUMENT:
+            pieces.append(b"".join(parts[start : number + 1]))
+            start, size = number + 1, 0
+            yield
+        if (number + 1) % JOINED_PARTS == 0:
+            yield
+    if start < len(parts):
+        pieces.append(b"".join(parts[start:]))
+    return pieces if total > MAX_JOINED_BYTES else [b"".join(pieces)]
 
 
 def _bulk_parts(value: Parts) -> list[bytes]:
