@@ -169,7 +169,7 @@ def check_resp(data: bytes) -> None:
     """
     sizes, stream = data[1:HEAD].ljust(HEAD - 1, b"\0"), data[HEAD:]
     large, small = RequestLimits(1000, 10_000, 100_000), RequestLimits(1000, 10_000, 100_000)
-    small.at_once = 0
+    small.at_once = small.alone = 0
     whole = requests_of([stream], large)
     for limits in (large, small):
         assert requests_of(in_sizes(stream, sizes), limits) == whole
@@ -185,8 +185,9 @@ def requests_of(pieces: list[bytes], limits: RequestLimits) -> tuple[list[list[b
     try:
         for piece in pieces:
             requests.feed(piece)
-            while (args := requests.take(limits)) is not None:
-                found.append(args)
+            while (args := requests.take(limits)) is not None or requests.is_partly_read:
+                if args is not None:
+                    found.append(args)
     except ProtocolError as problem:
         return found, str(problem)
     return found, ""

@@ -159,6 +159,8 @@ class FewKeys:
 
     def read(self, key: bytes) -> Generator[None, None, list[Any]]:
         yield
+        if self.kind(key) == "hash":
+            return self.fields(key)
         return self.items(key) if self.kind(key) == "list" else self.members(key)
 
     def version(self, key: bytes) -> Hashable:

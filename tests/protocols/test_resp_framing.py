@@ -7,7 +7,9 @@ import pytest
 from resp_conversation import request
 
 from millrace.protocols.qless.resp import (
+    LARGE_ARGUMENT,
     MAX_LINE,
+    READ_BATCH_ARGUMENTS,
     READ_BATCH_BYTES,
     ProtocolError,
     RequestLimits,
@@ -25,8 +27,9 @@ def taken(*pieces: bytes, limits: RequestLimits = LIMITS) -> list[list[bytes]]:
     requests, found = Requests(), []
     for piece in pieces:
         requests.feed(piece)
-        while (args := requests.take(limits)) is not None:
-            found.append(args)
+        while (args := requests.take(limits)) is not None or requests.is_partly_read:
+            if args is not None:
+                found.append(args)
     assert len(requests) == 0
     return found
 
@@ -39,7 +42,7 @@ def refused(data: bytes, limits: RequestLimits = LIMITS) -> str:
         try:
             for piece in pieces:
                 requests.feed(piece)
-                while requests.take(limits) is not None:
+                while requests.take(limits) is not None or requests.is_partly_read:
                     pass
         except ProtocolError as problem:
             texts.append(str(problem))
@@ -270,6 +273,30 @@ def test_a_long_pipeline_in_odd_segments():
         assert all(args[3] == b"put" for args in found)
 
 
+@pytest.mark.parametrize("count", [READ_BATCH_ARGUMENTS, READ_BATCH_ARGUMENTS + 1, 20_000])
+@pytest.mark.parametrize("step", [999, 256 << 10, 1 << 20])
+def test_many_arguments_are_read_in_steps(count, step):
+    sent = request("DEL", *["a"] * count) + request("PING")
+    requests, found = Requests(), []
+    for start in range(0, len(sent), step):
+        requests.feed(sent[start : start + step])
+        known = 0
+        while (args := requests.take(LARGE)) is not None or requests.is_partly_read:
+            assert len(requests._args) - known <= READ_BATCH_ARGUMENTS
+            known = len(requests._args)
+            if args is not None:
+                found.append(args)
+    assert found == [[b"DEL", *[b"a"] * count], [b"PING"]]
+    assert len(requests) == 0
+
+
+def test_few_bytes_of_a_pipeline_are_parsed_at_once():
+    requests = Requests()
+    requests.feed(request("PING") * 18_000)
+    assert requests.take(LARGE) == [b"PING"]
+    assert len(requests._parsed) * len(request("PING")) < READ_BATCH_BYTES
+
+
 # Inline commands
 
 
@@ -307,8 +334,8 @@ def test_quotes_that_do_not_match(line):
 LARGE_LIMITS = RequestLimits(100, 1 << 20, 1 << 21)
 
 
-@pytest.mark.parametrize("step", [1000, READ_BATCH_BYTES - 1, READ_BATCH_BYTES, 1 << 20])
-@pytest.mark.parametrize("size", [READ_BATCH_BYTES + 1, 3 * READ_BATCH_BYTES])
+@pytest.mark.parametrize("step", [1000, LARGE_ARGUMENT - 1, LARGE_ARGUMENT, 1 << 20])
+@pytest.mark.parametrize("size", [LARGE_ARGUMENT + 1, 3 * LARGE_ARGUMENT])
 def test_a_large_argument_is_moved_part_by_part(step, size):
     data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     sent = request("PUT", data, "tail") + request("PING")
@@ -326,5 +353,5 @@ def test_a_large_argument_is_moved_part_by_part(step, size):
 
 
 def test_a_large_argument_without_its_end_is_refused():
-    sent = b"*2\r\n$3\r\nPUT\r\n$%d\r\n" % (READ_BATCH_BYTES + 1) + b"x" * (READ_BATCH_BYTES + 3)
+    sent = b"*2\r\n$3\r\nPUT\r\n$%d\r\n" % (LARGE_ARGUMENT + 1) + b"x" * (LARGE_ARGUMENT + 3)
     assert refused(sent, LARGE_LIMITS) == "expected CRLF after a bulk string"

@@ -6,6 +6,9 @@ import pytest
 from hiredis import Reader
 
 from millrace.protocols.qless.resp import (
+    JOINED_PARTS,
+    LARGE_ARGUMENT,
+    MAX_JOINED_BYTES,
     NO_LIST,
     OK,
     Error,
@@ -15,6 +18,7 @@ from millrace.protocols.qless.resp import (
     Simple,
     Verbatim,
     encode,
+    join_parts,
 )
 
 
@@ -72,3 +76,29 @@ def test_an_error_is_truncated():
     assert len(written) < 4100
     assert written.startswith(b"-ERR \xc3\xbc")
     written[1:-2].decode()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pieces"),
+    [
+        ([5], 1),
+        ([5] * 100_000, 1),
+        ([20] * 100_000, 8),
+        ([5, MAX_JOINED_BYTES, 5], 3),
+        ([MAX_JOINED_BYTES, LARGE_ARGUMENT + 1], 2),
+        ([LARGE_ARGUMENT] * 5, 3),
+    ],
+)
+def test_the_parts_of_a_large_reply_are_joined_to_pieces(sizes: list[int], pieces: int) -> None:
+    parts = [b"%d" % (number % 10) * size for number, size in enumerate(sizes)]
+    work, slices = join_parts(parts), 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found = ended.value
+            break
+        slices += 1
+    assert b"".join(found) == b"".join(parts)
+    assert len(found) == pieces
+    assert slices >= len(parts) // JOINED_PARTS

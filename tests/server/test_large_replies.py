@@ -1,13 +1,20 @@
 """Large replies are written in pieces, in order, and the server serves other clients meanwhile."""
 
 import asyncio
+import json
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
-from test_payload_reads import Served, serve, until
+from test_payload_reads import JID, Served, _json_jobs, serve, until
 
 from millrace.engine.states import LEASED, READY
+from millrace.protocols.qless import batches, dialect_a, dialect_d_replies, lua_values, queries
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.qless.job_view import PART_BYTES
+from millrace.protocols.qless.resp import encode
 from millrace.server import session as session_module
 
 LARGE = bytes(range(256)) * (32 << 10)  # 8 MiB
@@ -141,5 +148,84 @@ def test_the_unread_reply_counts_for_the_client(tmp_path: Path) -> None:
         await until(lambda: session._outgoing_size)
         assert session.buffered > len(LARGE) // 2
         writer.close()
+
+    serve(tmp_path / "data", play)
+
+
+_TEXTS = {
+    "ascii": b'["' + rb"a\"/\\" * 200_000 + b'"]',
+    "characters": b'["' + b"x" + "é€😀".encode() * 100_000 + b'"]',
+    "bytes": b'["' + b"\xff\x80\xbf\xf0\x9f\x98" * 200_000 + b"\xf4\x8f\xba\x80" * 100_000 + b'"]',
+    "continuation bytes": b'["' + b"\x80" * 1_000_000 + b'"]',
+}
+
+
+@pytest.mark.parametrize("text", list(_TEXTS))
+@pytest.mark.parametrize("dialect", ["A", "C", "D"])
+@pytest.mark.parametrize("origin", ["qless", "faktory"])
+def test_a_large_qless_job_is_encoded_in_slices(
+    tmp_path: Path, text: str, dialect: str, origin: str
+) -> None:
+    """The parts are those of the job that is encoded at once."""
+
+    async def play(served: Served) -> None:
+        job = served.push(_TEXTS[text], origin)
+        served.push(b'["small"]', origin, "small")
+        q = QlessApi(QlessHub(served.engine, started_at=0)).qless
+        write = {
+            "A": partial(dialect_a.job_json, alone=True),
+            "C": queries.job_json,
+            "D": partial(dialect_d_replies.job_json, dialect_d_replies.NEW),
+        }[dialect]
+        jobs = [job, *served.engine.find_all("small")]
+        work = batches.in_slices(q, jobs, write, lua_values.listed)
+        slices = 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as ended:
+                reply = ended.value
+                break
+            slices += 1
+            if served.reads:
+                await served.read_all()
+                await until(lambda: served.engine.payloads.awaited.payloads is not None)
+        assert not served.engine.payloads.fetched
+        expected = lua_values.listed([write(q, each) for each in jobs])
+        assert encode(reply, 2) == encode(expected, 2)
+        assert len(reply) == len(expected)
+        if dialect != "A" and origin == "qless":
+            assert slices > len(_TEXTS[text]) // PART_BYTES
+            assert max(map(len, reply.parts)) < 3 * PART_BYTES
+
+    serve(tmp_path / "data", play)
+
+
+@pytest.mark.parametrize("request_name", ["QLESS.GET", "QLESS.PEEK", "QLESS.POP"])
+def test_a_large_qless_reply_is_sent_in_parts_and_in_order(
+    tmp_path: Path, request_name: str
+) -> None:
+    """Also if another thread reads the job first, and between the replies to other commands."""
+    words = {
+        "QLESS.GET": [b"0", JID.encode()],
+        "QLESS.PEEK": [b"1", b"q", b"5", b"1700000000"],
+        "QLESS.POP": [b"1", b"q", b"w", b"5", b"1700000000"],
+    }[request_name]
+    payload = b'["' + _TEXTS["ascii"][2:-2] * 3 + b'"]'
+
+    async def play(served: Served) -> None:
+        served.push(payload, "qless")
+        client = await served.connect("qless")
+        client.writer.write(
+            b"ECHO a\r\n" + b" ".join([request_name.encode(), *words]) + b"\r\nECHO z\r\n"
+        )
+        await served.read_all()
+        heard = b""
+        while not heard.endswith(b"$1\r\nz\r\n"):
+            heard += await asyncio.wait_for(client.reader.read(1 << 20), 20)
+        assert heard.startswith(b"$1\r\na\r\n")
+        [job] = _json_jobs(heard[7:-7])
+        assert job["jid"] == JID
+        assert job["data"] == json.loads(payload)
 
     serve(tmp_path / "data", play)

@@ -64,11 +64,6 @@ class Annotations(Component):
         if when is not None:
             self.tracked[jid] = when
 
-    def tracked_in_order(self) -> list[str]:
-        """The tracked ids, sorted by the start of the tracking, then by id."""
-        found = sorted(zip(self.tracked.values(), self.tracked, strict=True))
-        return [jid for _, jid in found]
-
     def load(self, settings: dict[str, bytes]) -> None:
         """Read the tracked ids from the durable settings."""
         self.tracked.clear()
@@ -148,7 +143,12 @@ def ensure_details(job: Job) -> JobDetails:
     return job.extra.details
 
 
+def own_details(job: Job) -> JobDetails | None:
+    """The details of a job that has some."""
+    return None if job.extra is None else job.extra.details
+
+
 def read_details(job: Job) -> JobDetails:
     """The details of a job, for reading only. A job without details does not get any."""
-    own = None if job.extra is None else job.extra.details
+    own = own_details(job)
     return new_details(job) if own is None else own

@@ -155,6 +155,15 @@ class Deadlines(Component):
         jobs = [self._current(queue, each) for each in sorted(set(self.leases.get(queue, ())))]
         return [job for job in jobs if job is not None and job.state == LEASED]
 
+    def lease_entries(self, queue: str) -> set[tuple[int, int]]:
+        """Pairs of the end of a lease and a job: those of `leased`, and stale ones. A copy."""
+        return set(self.leases.get(queue, ()))
+
+    def leased_job(self, queue: str, entry: tuple[int, int]) -> Job | None:
+        """The job of an entry, unless the lease has changed."""
+        job = self._current(queue, entry)
+        return None if job is None or job.state != LEASED else job
+
     def running(self, queue: str, now: int) -> int:
         """The number of leases of a queue that have not expired."""
         known = self._queues.get(queue)

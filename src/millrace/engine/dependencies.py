@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .component import Component, IndexProblem, Problems
 from .job import Extra, Job
@@ -81,11 +81,22 @@ class Dependencies(Component):
         """Add blockers to a job. A job may be its own blocker."""
         if job.extra is None:
             job.extra = Extra()
+        known = set(job.extra.blockers)
         for seq in blockers:
             blocks = seq == job.seq or self.can_block(seq, job.origin)
-            if blocks and seq not in job.extra.blockers:
+            if blocks and seq not in known:
+                known.add(seq)
                 job.extra.blockers.append(seq)
                 self.link(seq, job.seq)
+
+    def unblock(self, job: Job, blockers: Iterable[int]) -> None:
+        """Remove some blockers of a job."""
+        if job.extra is None:
+            return
+        gone = set(blockers).intersection(job.extra.blockers)
+        job.extra.blockers = [seq for seq in job.extra.blockers if seq not in gone]
+        for seq in gone:
+            self.unlink(seq, job.seq)
 
     def take_dependents(self, blocker: int, limit: int) -> Iterator[Job]:
         """Remove a blocker from the records of its first dependents, and yield them."""

@@ -92,10 +92,7 @@ class Edits:
         if job.state != BLOCKED or job.extra is None:
             raise WrongState
         engine = self._engine
-        for seq in blockers:
-            if seq in job.extra.blockers:
-                job.extra.blockers.remove(seq)
-                engine.dependencies.unlink(seq, job.seq)
+        engine.dependencies.unblock(job, blockers)
         self.record_job(job)
         if not job.extra.blockers and not job.extra.load:
             engine.transitions.start_unblocked(job, now)

@@ -105,6 +105,16 @@ def unlimited_engine(engine: Engine) -> Engine:
     return engine.unlimited if isinstance(engine, LimitedEngine) else engine
 
 
+def examined(index: Mapping[Any, Job]) -> Iterator[Job | None]:
+    """The present jobs of an index of the engine, for work in slices. In place of a job that the
+    rule of the port excludes, None, so that the caller can count it.
+    """
+    if not isinstance(index, VisibleJobs):
+        return iter(list(index.values()))
+    allows = index.allows
+    return (job if allows(job.queue) else None for job in list(index.all_jobs.values()))
+
+
 class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 
@@ -113,10 +123,10 @@ class VisibleJobs(Mapping[Any, Job]):
     ) -> None:
         #: A flush replaces the table of all jobs.
         self._index = index
-        self._allows = allows
+        self.allows = allows
 
     @property
-    def _jobs(self) -> Mapping[Any, Job]:
+    def all_jobs(self) -> Mapping[Any, Job]:
         return self._index()
 
     def __getitem__(self, key: Any) -> Job:
@@ -126,14 +136,14 @@ class VisibleJobs(Mapping[Any, Job]):
         return job
 
     def get(self, key: Any, default: Any = None) -> Any:
-        job = self._jobs.get(key)
-        return job if job is not None and self._allows(job.queue) else default
+        job = self.all_jobs.get(key)
+        return job if job is not None and self.allows(job.queue) else default
 
     def __contains__(self, key: object) -> bool:
         return self.get(key) is not None
 
     def __iter__(self) -> Iterator[Any]:
-        return (key for key, job in self._jobs.items() if self._allows(job.queue))
+        return (key for key, job in self.all_jobs.items() if self.allows(job.queue))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -161,10 +171,10 @@ class JobsByJid(CountedJobs):
         self._find_all = engine.find_all
 
     def get(self, key: Any, default: Any = None) -> Any:
-        job = self._jobs.get(key)
-        if job is None or self._allows(job.queue):
+        job = self.all_jobs.get(key)
+        if job is None or self.allows(job.queue):
             return default if job is None else job
-        return next((job for job in self._find_all(key) if self._allows(job.queue)), default)
+        return next((job for job in self._find_all(key) if self.allows(job.queue)), default)
 
 
 class VisibleQueues(Mapping[str, Queue]):

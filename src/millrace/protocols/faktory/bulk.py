@@ -44,7 +44,7 @@ from . import extensions, features, work_unit
 #: Jobs that are staged, released or written in one slice.
 BULK_BATCH_SIZE: Final = 50
 #: Jobs that are examined in one slice.
-SCAN_BATCH_SIZE: Final = 2000
+SCAN_BATCH_SIZE: Final = 400
 #: Jobs of one command.
 MAX_JOBS: Final = 10_000
 MAX_PAGE: Final = 1000

@@ -9,8 +9,9 @@ from millrace.protocols.payload_reads import forget, is_large, read_ahead
 
 from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
+from .job_view import HOLE, data_in_slices
 from .names import decode_name
-from .resp import Reply
+from .resp import Parts, Reply
 from .state import Qless
 
 #: Number of jobs that are popped or written in one slice.
@@ -21,10 +22,12 @@ MAX_JOBS_AT_ONCE: Final = 50
 ARGUMENTS_BATCH_SIZE: Final = 100
 
 JobWriter = Callable[[Qless, Job], bytes]
+#: An encoded job.
+Row = bytes | Parts
 
 
 def reply(
-    api: Any, call: Any, write: JobWriter, finish: Callable[[list[bytes]], Reply]
+    api: Any, call: Any, write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Reply | Generator[None, None, Reply]:
     """The reply to `pop` (queue, worker, count) or `peek` (queue, count)."""
     at = 2 if call.command == "pop" else 1
@@ -40,38 +43,58 @@ def reply(
 
 
 def _pop(
-    api: Any, call: Any, count: float, write: JobWriter, finish: Callable[[list[bytes]], Reply]
+    api: Any, call: Any, count: float, write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Generator[None, None, Reply]:
     """Pop until there are enough jobs, no more jobs, or the reply has its maximum size."""
-    found: list[bytes] = []
+    found: list[Row] = []
     size = 0
     while len(found) < count and size < MAX_REPLY_BYTES:
         wanted = min(JOBS_BATCH_SIZE, count - len(found))
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
         jobs: list[Job] = api.do(call.command, call.now, args)
         for job in jobs:
-            yield from read_ahead(api.engine, job)
-            found.append(write(api.qless, job))
-            forget(api.engine, job)
-            size += len(found[-1])
-            if len(found[-1]) > MAX_DIRECT_READ:
-                yield
+            row = yield from _written(api.qless, job, write)
+            if row:
+                found.append(row)
+                size += len(row)
+                if len(row) > MAX_DIRECT_READ:
+                    yield
         if len(jobs) < wanted:
             break
         yield
     return finish(found)
 
 
+def _written(q: Qless, job: Job, write: JobWriter) -> Generator[None, None, Row]:
+    """Encode a job, large data in slices. Return an empty text if it is removed meanwhile."""
+    engine = q.engine
+    if not is_large(engine, job):
+        return write(q, job) if job.seq in engine.jobs else b""
+    yield from read_ahead(engine, job)
+    try:
+        if job.seq not in engine.jobs:
+            return b""
+        q.apart = job
+        try:
+            before, _, after = write(q, job).partition(HOLE)
+        finally:
+            q.apart = None
+        data = yield from data_in_slices(q, job)
+        return Parts([before, *data, after])
+    finally:
+        forget(engine, job)
+
+
 def multiget(
-    q: Qless, args: list[bytes], write: JobWriter, finish: Callable[[list[bytes]], Reply]
+    q: Qless, args: list[bytes], write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Reply | Generator[None, None, Reply]:
     """The reply to a request for jobs by their jids, each once: a request could repeat the jid of a
     large job.
     """
-    unique = dict.fromkeys(map(decode_name, args))
+    found = (q.find(decode_name(jid)) for jid in dict.fromkeys(args))
     if len(args) > MAX_JOBS_AT_ONCE:
-        return in_slices(q, map(q.find, unique), write, finish)
-    jobs = [job for job in map(q.find, unique) if job is not None]
+        return in_slices(q, found, write, finish)
+    jobs = [job for job in found if job is not None]
     if any(is_large(q.engine, job) for job in jobs):
         return in_slices(q, jobs, write, finish)
     return finish([write(q, job) for job in jobs])
@@ -86,7 +109,7 @@ def get(q: Qless, job: Job | None, write: JobWriter) -> Reply | Generator[None, 
     return write(q, job)
 
 
-def _only(rows: list[bytes]) -> Reply:
+def _only(rows: list[Any]) -> Reply:
     return rows[0] if rows else None
 
 
@@ -101,21 +124,19 @@ def change_in_slices(
 
 
 def in_slices(
-    q: Qless, jobs: Iterable[Job | None], write: JobWriter, finish: Callable[[list[bytes]], Reply]
+    q: Qless, jobs: Iterable[Job | None], write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Generator[None, None, Reply]:
     """Encode jobs up to the maximum size of a reply. Jobs removed between slices are skipped."""
-    found: list[bytes] = []
+    found: list[Row] = []
     size = 0
     for number, job in enumerate(jobs, 1):
         if job is not None and size < MAX_REPLY_BYTES:
-            yield from read_ahead(q.engine, job)
-            if job.seq in q.engine.jobs:
-                found.append(write(q, job))
-                size += len(found[-1])
-                forget(q.engine, job)
-                if len(found[-1]) > MAX_DIRECT_READ:
+            row = yield from _written(q, job, write)
+            if row:
+                found.append(row)
+                size += len(row)
+                if len(row) > MAX_DIRECT_READ:
                     yield
-            forget(q.engine, job)
         if number % JOBS_BATCH_SIZE == 0:
             yield
     return finish(found)

@@ -7,7 +7,18 @@ the differences of dialect A and of the spec, and dialect_d.py the differences o
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
-from . import batches, dialect_a, dialect_d, edits, flush, queries, recurring, throttles, work
+from . import (
+    batches,
+    dialect_a,
+    dialect_d,
+    edits,
+    flush,
+    listings,
+    queries,
+    recurring,
+    throttles,
+    work,
+)
 from . import lua_values as lua
 from .arguments import Args
 from .commands import Slices
@@ -22,6 +33,7 @@ from .state import Qless
 COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **work.COMMANDS,
     **queries.COMMANDS,
+    **listings.COMMANDS,
     **edits.COMMANDS,
     **recurring.COMMANDS,
 }
@@ -29,7 +41,9 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
 PUSHING: Final = frozenset({"put", "recur"})
 #: Commands that are accepted while the store cannot be written: they change no job. They may remove
 #: workers from the list.
-READING: Final = frozenset(queries.COMMANDS) | throttles.READING | {"peek", "recur.get"}
+READING: Final = (
+    queries.COMMANDS.keys() | listings.COMMANDS.keys() | throttles.READING | {"peek", "recur.get"}
+)
 #: Commands that only read if their first argument is one of these. None: no arguments.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "track": {None},
@@ -225,6 +239,4 @@ def _reply_unchanged(api: Any, call: dialect_a.Call) -> Any:
     command, now, args, _ = call
     if command in _JOBS:
         return batches.reply(api, call, job_json, lua.listed)
-    if command == "multiget":
-        return batches.multiget(api.qless, args, job_json, lua.listed)
     return api.do(command, now, args)

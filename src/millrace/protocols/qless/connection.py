@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from millrace.engine.job import SECOND
 from millrace.engine.waiters import Waiter
-from millrace.protocols.connection import LARGE_REPLY, Connection
+from millrace.protocols import connection
+from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.queue_rules import QueueRefused
@@ -53,7 +54,8 @@ from .resp import (
     Simple,
     Verbatim,
     encode,
-    encode_in_slices,
+    encode_parts,
+    join_parts,
 )
 from .scratch import scratch_prefix
 from .state import database_prefix
@@ -176,6 +178,8 @@ class QlessConnection(Connection):
             self._reply_error(Error(f"ERR Protocol error: {problem}"))
             self.closing = True
             return 0
+        if request is None and self._requests.is_partly_read:
+            return SLICE_COST
         if request is None:
             self._incomplete = True
             self.closing = self._input_ended
@@ -253,10 +257,16 @@ class QlessConnection(Connection):
         if isinstance(answer, bytes) and len(answer) > LARGE_REPLY:
             yield  # its encoding copies it
         if not isinstance(answer, NoReply):
-            data = yield from encode_in_slices(answer, self.protocol)
+            parts = yield from encode_parts(answer, self.protocol)
             if not isinstance(answer, Committed):
                 self.caller.wait()
-            self.reply(data)
+            pieces = yield from join_parts(parts)
+            self.reply(pieces[0])
+            must_wait = self.caller.must_wait
+            # If the commit is refused, one error replaces all of them.
+            self.replies += [
+                connection.Reply(piece, must_wait, optional=True) for piece in pieces[1:]
+            ]
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""

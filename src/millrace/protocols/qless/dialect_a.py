@@ -18,9 +18,9 @@ from .arguments import Args
 from .commands import Slices
 from .errors import ScriptError
 from .job_view import (
+    data_member,
     klass_of,
     remaining,
-    shown_data,
     shown_expiry,
     shown_priority,
     shown_worker,
@@ -112,18 +112,32 @@ _NIL: Final = (
 )
 
 
-def _nil_if_refused(api: Any, call: Call) -> Reply:
+def _nil_if_refused(api: Any, call: Call) -> Any:
     return _nil_if_missing(api, lambda: _unchanged(api, call))
 
 
-def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Reply:
+def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Any:
     try:
-        return answer()
+        reply: Any = answer()
     except ScriptError as error:
-        if any(words in str(error) for words in _NIL):
-            api.engine.caller.wait()
-            return None
-        raise
+        _check_nil(api, error)
+        return None
+    return _nil_in_slices(api, reply) if isinstance(reply, Generator) else reply
+
+
+def _nil_in_slices(api: Any, work: Generator[None, None, Reply]) -> Generator[None, None, Reply]:
+    try:
+        return (yield from work)
+    except ScriptError as error:
+        _check_nil(api, error)
+        return None
+
+
+def _check_nil(api: Any, error: ScriptError) -> None:
+    """Return if dialect A replaces this error by nil, and raise the error otherwise."""
+    if not any(words in str(error) for words in _NIL):
+        raise error
+    api.engine.caller.wait()
 
 
 def _jobs_popped(api: Any, call: Call) -> Any:
@@ -137,7 +151,7 @@ def _job(api: Any, call: Call) -> Any:
     return batches.get(api.qless, job, partial(job_json, alone=False))
 
 
-def _fail(api: Any, call: Call) -> Reply:
+def _fail(api: Any, call: Call) -> Any:
     """Fail a job. According to the spec, any worker can fail a job in any state."""
     return _nil_if_missing(api, lambda: work.fail_any(api.qless, call.now, call.args))
 
@@ -181,7 +195,7 @@ def _failed_job(q: Qless, jid: str) -> bytes:
     return whole[:-1] + b',"message":%b,"type":%b}' % more
 
 
-def _tracked(api: Any, call: Call) -> Reply:
+def _tracked(api: Any, call: Call) -> Any:
     """Return the number 1 or 0. A job that does not exist can also be tracked."""
     qless = api.qless
     if not call.args:
@@ -215,10 +229,9 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     job does not include its dependencies.
     """
     details = read_details(job)
-    data, encoding = shown_data(q.engine, job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
-        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b%b,"tags":%b,"history":%b,"failure":%b,'
+        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
         b'"dependents":%b,"dependencies":%b}'
     ) % (
         lua.string(q.local(job.jid)),
@@ -231,8 +244,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         shown_expiry(job),
         job.retries,
         remaining(job),
-        data,
-        encoding,
+        data_member(q, job, quoted=False),
         lua.encode(details.tag_names()) if details.tags else lua.EMPTY_LIST,
         lua.encode(queries.stages(details.log)),
         queries.failure_json(job),

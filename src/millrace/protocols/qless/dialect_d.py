@@ -6,6 +6,7 @@ Builds from the period in between accept both sets of names, so each of the two 
 accepts the names of the other one.
 """
 
+from collections.abc import Generator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -49,10 +50,20 @@ _WITHOUT_JID: Final = ("Complete", "Fail", "Heartbeat", "Retry")
 _LIMITED: Final = ("Pop(", "Peek(", "Jobs(", "Tag(")
 
 
-def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Reply:
+def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Any:
     """Adapt an error: it does not name the job, and some arguments have different names."""
     try:
-        return answer(api, call)
+        reply: Any = answer(api, call)
+    except ScriptError as error:
+        raise ScriptError(_words(str(error), call, new=new)) from None
+    return _reworded_in_slices(reply, new, call) if isinstance(reply, Generator) else reply
+
+
+def _reworded_in_slices(
+    work: Generator[None, None, Reply], new: bool, call: Call
+) -> Generator[None, None, Reply]:
+    try:
+        return (yield from work)
     except ScriptError as error:
         raise ScriptError(_words(str(error), call, new=new)) from None
 

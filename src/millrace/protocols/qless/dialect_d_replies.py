@@ -2,7 +2,7 @@
 and an empty list is encoded as a list.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -11,8 +11,9 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
+from millrace.protocols.slices import at_once_if_short, map_in_slices, then
 
-from . import batches, queries, throttles, work
+from . import batches, listings, queries, throttles, work
 from . import lua_values as lua
 from . import recurring as recurring_jobs
 from .arguments import Args, number, text, texts
@@ -55,15 +56,26 @@ def unchanged(api: Any, call: Call) -> Reply:
     return reply
 
 
-def listed(api: Any, call: Call) -> Reply:
+def listed(api: Any, call: Call) -> Any:
     """Return a JSON list."""
-    reply = unchanged(api, call)
-    return b"[]" if reply == lua.EMPTY_LIST else reply
+    return then(unchanged(api, call), lambda reply: b"[]" if reply == lua.EMPTY_LIST else reply)
 
 
-def encoded(api: Any, call: Call) -> Reply:
+def encoded(api: Any, call: Call) -> Any:
     """Return JSON for a list that C returns as an array."""
-    return lua.encode(unchanged(api, call))
+    return _as_json(unchanged(api, call))
+
+
+def _as_json(names: Any) -> Any:
+    """Return a list of names, or the work that makes it, as JSON."""
+    if isinstance(names, Generator):
+        return _as_json_in_slices(names)
+    return lua.encode(names)
+
+
+def _as_json_in_slices(work: Generator[None, None, list[str]]) -> Generator[None, None, Reply]:
+    names = yield from work
+    return (yield from listings.strings_in_slices(names)) if names else b"[]"
 
 
 def job_json(shape: ReplyShape, q: Qless, job: Job) -> bytes:
@@ -71,10 +83,8 @@ def job_json(shape: ReplyShape, q: Qless, job: Job) -> bytes:
     return queries.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
 
 
-def _jobs(shape: ReplyShape, q: Qless, jobs: list[Job]) -> bytes:
-    if not jobs:
-        return shape.nothing
-    return lua.listed([job_json(shape, q, job) for job in jobs])
+def _list_of(shape: ReplyShape, rows: list[Any]) -> Any:
+    return lua.listed(rows) if rows else shape.nothing
 
 
 def get(shape: ReplyShape, api: Any, call: Call) -> Any:
@@ -83,20 +93,15 @@ def get(shape: ReplyShape, api: Any, call: Call) -> Any:
 
 
 def multiget(shape: ReplyShape, api: Any, call: Call) -> Any:
-    def finish(rows: list[bytes]) -> Reply:
-        return lua.listed(rows) if rows else shape.nothing
-
-    return batches.multiget(api.qless, call.args, partial(job_json, shape), finish)
+    write, finish = partial(job_json, shape), partial(_list_of, shape)
+    return batches.multiget(api.qless, call.args, write, finish)
 
 
 def pop(shape: ReplyShape, api: Any, call: Call) -> Any:
-    def finish(rows: list[bytes]) -> Reply:
-        return lua.listed(rows) if rows else shape.nothing
-
-    return batches.reply(api, call, partial(job_json, shape), finish)
+    return batches.reply(api, call, partial(job_json, shape), partial(_list_of, shape))
 
 
-def peek(shape: ReplyShape, api: Any, call: Call) -> Reply:
+def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
     """queue, offset, count"""
     text(call.args, 0, "Queue(): no queue name provided")
     offset = int(number(call.args, 1, 'Peek(): Arg "offset" missing or not a number: '))
@@ -105,7 +110,9 @@ def peek(shape: ReplyShape, api: Any, call: Call) -> Reply:
         return shape.nothing
     args = [call.args[0], call.args[2]]
     found = work.peek(api.qless, call.now, args, offset=max(0, offset))
-    return _jobs(shape, api.qless, [job for job in found if not _is_throttled(job)])
+    jobs = [job for job in found if not _is_throttled(job)]
+    write, finish = partial(job_json, shape), partial(_list_of, shape)
+    return at_once_if_short(batches.in_slices(api.qless, jobs, write, finish))
 
 
 def _is_throttled(job: Job) -> bool:
@@ -166,67 +173,67 @@ def timeout(api: Any, call: Call) -> Reply:
     return None
 
 
-def tracked(shape: ReplyShape, api: Any, call: Call) -> Reply:
+def tracked(shape: ReplyShape, api: Any, call: Call) -> Any:
     if call.args:
         return unchanged(api, call)
-    q: Qless = api.qless
-    found = queries.tracked_jobs(q)
-    jobs = _jobs(OLD._replace(queue=shape.queue), q, [job for _, job in found if job is not None])
-    gone = [jid for jid, job in found if job is None]
-    return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), jobs)
+    write = partial(job_json, OLD._replace(queue=shape.queue))
+    return queries.tracked(api.qless, write)
 
 
 def by_state(api: Any, call: Call) -> Any:
     """state, queue, offset, count"""
     if call.args[:1] != [b"throttled"]:
         return unchanged(api, call)
-    queue = api.qless.queue_name(text(call.args, 1, 'Jobs(): Arg "queue" missing'))
-    offset = int(number(call.args, 2, 'Jobs(): Arg "offset" not a number: ', 0))
-    count = int(number(call.args, 3, 'Jobs(): Arg "count" not a number: ', 25))
-    found = api.qless.throttles.throttled(queue)
-    return queries.part_list(api.qless, found, offset, offset + count - 1)
+    return listings.throttled(api.qless, call.args[1:])
 
 
-def by_state_encoded(api: Any, call: Call) -> Reply:
-    return lua.encode(by_state(api, call))
+def by_state_encoded(api: Any, call: Call) -> Any:
+    return _as_json(by_state(api, call))
 
 
 def length(api: Any, call: Call) -> Reply:
     """Return the length of a queue without throttled jobs."""
     queue = api.qless.queue_name(text(call.args, 0, "Queue(): no queue name provided"))
     length: int = api.do("length", call.now, call.args)
-    throttled: int = api.qless.throttles.counted()[queue]
+    throttled: int = api.qless.throttles.count(queue)
     return length - throttled
 
 
 def counts(shape: ReplyShape, api: Any, call: Call) -> Any:
     q: Qless = api.qless
-    throttled = q.throttles.counted()
     if call.args:
-        name = q.queue_name(text(call.args, 0, ""))
-        return _counts_json(q, call.now, name, throttled[name])
+        return _counts_json(q, call.now, q.queue_name(text(call.args, 0, "")))
 
     def write(name: str) -> bytes:
-        return _counts_json(q, call.now, name, throttled[name])
+        return _counts_json(q, call.now, name)
 
     return queries.list_queues(q, write, lambda rows: lua.listed(rows) if rows else shape.nothing)
 
 
-def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
+def _counts_json(q: Qless, now: int, name: str) -> bytes:
     counts = queries.counted(q, now, name)
+    throttled = q.throttles.count(name)
     counts["waiting"] -= throttled
     counts["throttled"] = throttled
     counts["paused"] = q.is_paused(name)
     return lua.encode({"name": q.local(name), **counts})
 
 
-def names(api: Any, call: Call) -> Reply:
-    return lua.encode([api.qless.local(name) for name in queries.queue_names(api.qless)])
+def names(api: Any, call: Call) -> Any:
+    return _as_json(at_once_if_short(_names(api.qless)))
 
 
-def stats(api: Any, call: Call) -> Reply:
+def _names(q: Qless) -> Generator[None, None, list[str]]:
+    return (yield from map_in_slices((yield from queries.queue_names(q)), q.local))
+
+
+def stats(api: Any, call: Call) -> Any:
     """Return statistics without the fields that A to C take from the spec."""
-    found = lua.decode(api.do("stats", call.now, call.args))
+    return then(api.do("stats", call.now, call.args), _without_totals)
+
+
+def _without_totals(stats: bytes) -> bytes:
+    found = lua.decode(stats)
     for spread in (found["run"], found["wait"]):
         del spread["total"], spread["variance"]
     return lua.encode(found)

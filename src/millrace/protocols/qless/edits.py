@@ -1,18 +1,20 @@
 """Changes to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
 
 from collections.abc import Generator
-from typing import Final
+from typing import Any, Final
 
 from millrace.engine.annotations import ensure_details, tags_of
+from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import SLICE_SIZE, at_once_if_short, map_in_slices
 
+from . import listings, queries
 from . import lua_values as lua
-from . import queries
 from .arguments import Args, number, raw, text, texts
 from .errors import ScriptError
-from .names import encode_name
+from .names import decode_name, encode_name
 from .state import Qless
 
 #: Jobs that one slice of `unfail` moves.
@@ -21,25 +23,40 @@ UNFAIL_BATCH_SIZE: Final = 50
 # Jobs
 
 
-def depends(q: Qless, now: int, args: Args) -> int:
+def depends(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
     """jid, on | off, jids or `all`"""
+    reply: int | Generator[None, None, int] = at_once_if_short(_depends(q, now, args))
+    return reply
+
+
+def _depends(q: Qless, now: int, args: Args) -> Generator[None, None, int]:
+    """Find the jobs in slices, then change the dependencies at once: with a part of them, the job
+    could start.
+    """
     jid = text(args, 0, "Job(): no jid provided")
     command = text(args, 1, 'Depends(): Arg "command" missing')
+    job = _blocked_job(q, jid)
+    if command not in {"on", "off"}:
+        raise ScriptError('Depends(): Argument "command" must be "on" or "off"')
+    found = yield from map_in_slices(args[2:], lambda other: q.find(decode_name(other)))
+    seqs = [other.seq for other in found if other is not None]
+    if len(args) > SLICE_SIZE:
+        job = _blocked_job(q, jid)  # another client may have changed it meanwhile
+    assert job.extra is not None
+    if command == "on":
+        q.engine.block(job, seqs)
+    else:
+        away = list(job.extra.blockers) if args[2:3] == [b"all"] else seqs
+        q.engine.unblock(job, away, now)
+    return 1
+
+
+def _blocked_job(q: Qless, jid: str) -> Job:
     job = q.find(jid)
     if job is None or job.state != BLOCKED:
         state = "false" if job is None else q.shown_state(job)
         raise ScriptError(f"Depends(): Job {jid} not in the depends state: {state}")
-    others = [other for other in map(q.find, texts(args, 2)) if other is not None]
-    if command == "on":
-        q.engine.block(job, [other.seq for other in others])
-        return 1
-    if command != "off":
-        raise ScriptError('Depends(): Argument "command" must be "on" or "off"')
-    assert job.extra is not None
-    everything = texts(args, 2)[:1] == ["all"]
-    away = list(job.extra.blockers) if everything else [other.seq for other in others]
-    q.engine.unblock(job, away, now)
-    return 1
+    return job
 
 
 def priority(q: Qless, now: int, args: Args) -> int:
@@ -56,14 +73,14 @@ def priority(q: Qless, now: int, args: Args) -> int:
     return lua.whole(value)
 
 
-def tag(q: Qless, now: int, args: Args) -> bytes:
+def tag(q: Qless, now: int, args: Args) -> Any:
     """Add | remove, jid, tags; get, tag, offset, count; top, offset, count"""
     wanted = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
     command = text(args, 0, wanted)
     if command == "get":
-        return queries.tags_get(q, args[1:])
+        return listings.tags_get(q, args[1:])
     if command == "top":
-        return lua.strings(queries.tags_top(q, args[1:]))
+        return listings.tags_top(q, args[1:])
     if command not in {"add", "remove"}:
         raise ScriptError('Tag(): First argument must be "add", "remove" or "get"')
     jid = text(args, 1, 'Tag(): Arg "jid" missing')
@@ -76,12 +93,13 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
         added = [name for name in dict.fromkeys(names) if name not in known]
         tags = [*tags, *((name, now) for name in added)]
     else:
-        tags = [each for each in tags if str(each[0]) not in names]
+        gone = set(names)
+        tags = [each for each in tags if str(each[0]) not in gone]
     q.engine.set_tags(job, tags)
     return lua.encode([tag for tag, _ in tags]) if tags else lua.EMPTY_LIST
 
 
-def track(q: Qless, now: int, args: Args) -> bytes:
+def track(q: Qless, now: int, args: Args) -> Any:
     """No arguments: list the tracked jobs; or track | untrack, jid"""
     if not args:
         return queries.tracked(q)
@@ -122,7 +140,7 @@ def unfail(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     work: int | Generator[None, None, int]
-    work = queries.at_once_if_few(q, _unfail(q, now, queue, group, max(0, count)))
+    work = at_once_if_short(_unfail(q, now, queue, group, max(0, count)))
     return work
 
 

@@ -1,6 +1,7 @@
 """The fields of a job as Qless clients see them."""
 
-from typing import Final
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Final
 
 from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
@@ -10,6 +11,15 @@ from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
+from .names import decode_name
+
+if TYPE_CHECKING:
+    from .state import Qless
+
+#: Takes the place of large data in a job; JSON has no such byte.
+HOLE: Final = b"\0"
+#: The size of the parts in which large data is written.
+PART_BYTES: Final = 1 << 17
 
 STATES: Final = {
     READY: "waiting",
@@ -60,6 +70,45 @@ def data_of(engine: Engine, job: Job) -> bytes:
     """Return the data of a job as JSON. For jobs of other protocols, see payloads.py."""
     payload = engine.payload(job)
     return payload if job.origin == QLESS else as_json(payload)[0]
+
+
+def data_member(q: "Qless", job: Job, *, quoted: bool) -> bytes:
+    """Return the value of the member `data` of a job, followed by a member `encoding` if the data
+    is in base64. `quoted`: as a string. The data of `q.apart` is written later, in its place.
+    """
+    if q.apart is job:
+        q.apart_is_quoted = quoted
+        return HOLE
+    data, encoding = shown_data(q.engine, job)
+    return (lua.string(decode_name(data)) if quoted else data) + encoding
+
+
+def data_in_slices(q: "Qless", job: Job) -> Generator[None, None, list[bytes]]:
+    """Return the parts of what `data_member` returns for a job with large data, in slices."""
+    data, encoding = shown_data(q.engine, job)
+    if not q.apart_is_quoted:
+        return [data, encoding]
+    yield
+    parts: list[bytes] = [b'"']
+    start = 0
+    while start < len(data):
+        end = _boundary(data, start + PART_BYTES)
+        parts.append(lua.string(decode_name(data[start:end]))[1:-1])
+        start = end
+        yield
+    return [*parts, b'"', encoding]
+
+
+def _boundary(data: bytes, end: int) -> int:
+    """Return a position up to `end` that is not within a character of UTF-8. In bytes that are not
+    UTF-8, more than three continuation bytes can precede any position.
+    """
+    if end >= len(data):
+        return len(data)
+    for at in range(end, end - 4, -1):
+        if data[at] & 0xC0 != 0x80:
+            return at
+    return end
 
 
 def shown_data(engine: Engine, job: Job) -> tuple[bytes, bytes]:

@@ -2,7 +2,7 @@
 patterns and throttles there. All other keys are scratch keys.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Final
 
 from millrace.engine.job import FOREVER, SECOND
@@ -382,27 +382,37 @@ def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     return connection.hub.scratch.set_fields(_own(connection, args[0]), fields, now)
 
 
-def _hash(connection: "QlessConnection", key: bytes, now: int) -> list[tuple[bytes, bytes]]:
+def _hash(
+    connection: "QlessConnection", key: bytes, now: int
+) -> Generator[None, None, dict[bytes, bytes]]:
     if not _is(connection, key, "hash", now):
-        return []
+        return {}
     if key.startswith(QLESS_PREFIX):
-        return connection.hub.redis_view.fields(key)
-    return list((connection.hub.scratch.hash_at(_own(connection, key), now) or {}).items())
+        return dict((yield from connection.hub.redis_view.read(key)))
+    return connection.hub.scratch.hash_at(_own(connection, key), now) or {}
 
 
-def _hget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return dict(_hash(connection, args[0], now)).get(args[1])
+def _hget(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
+    return (yield from _hash(connection, args[0], now)).get(args[1])
 
 
-def _hgetall(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return Map(_hash(connection, args[0], now))
+def _hgetall(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
+    return Map((yield from _hash(connection, args[0], now)).items())
 
 
-def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    have = dict(_hash(connection, args[0], now))
-    answer: list[Reply] = [have.get(field) for field in args[1:]]
-    if size_of(answer) > MAX_REPLY_BYTES:
-        raise ClientError(TOO_LARGE)
+def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
+    have = yield from _hash(connection, args[0], now)
+    if len(args) > KEYS_BATCH_SIZE:
+        have = have.copy()  # other clients may change it between two slices
+    answer: list[Reply] = []
+    room = MAX_REPLY_BYTES - size_of([])
+    for field in args[1:]:
+        answer.append(have.get(field))
+        room -= size_of(answer[-1])
+        if room < 0:
+            raise ClientError(TOO_LARGE)
+        if len(answer) % KEYS_BATCH_SIZE == 0:
+            yield
     return answer
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from .errors import ScriptError
 from .names import escape_json, restore_bytes
+from .resp import Parts
 
 Number = int | float
 
@@ -94,9 +95,29 @@ def strings(texts: list[str]) -> bytes:
     return encode(texts) if texts else EMPTY_LIST
 
 
-def listed(items: list[bytes]) -> bytes:
-    """Return a JSON list of items that are already JSON. An empty list is `{}`."""
-    return b"[%b]" % b",".join(items) if items else EMPTY_LIST
+def listed(items: list[Any]) -> Any:
+    """Return a JSON list of items that are already JSON, `Parts` if one of them is in parts. An
+    empty list is `{}`.
+    """
+    if not items:
+        return EMPTY_LIST
+    if any(isinstance(item, Parts) for item in items):
+        return _listed_parts(items)
+    return b"[%b]" % b",".join(items)
+
+
+def _listed_parts(items: list[Any]) -> Parts:
+    parts: list[bytes] = []
+    small: list[bytes] = [b"["]
+    for number, item in enumerate(items):
+        if number:
+            small.append(b",")
+        if isinstance(item, Parts):
+            parts += (b"".join(small), *item.parts)
+            small = []
+        else:
+            small.append(item)
+    return Parts([*parts, b"".join([*small, b"]"])])
 
 
 def decode(data: bytes | None) -> Any:

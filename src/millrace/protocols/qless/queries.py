@@ -1,27 +1,34 @@
 """Commands that read: jobs, queues, workers, failures, tags, statistics, options."""
 
-from collections.abc import Callable, Generator, Iterable
-from itertools import islice
+from collections.abc import Callable, Generator
+from itertools import chain, islice
 from typing import Any, Final
 
-from millrace.engine.annotations import read_details
+from millrace.engine.annotations import own_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
-from millrace.protocols.registry import QLESS
+from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.queue_rules import examined
+from millrace.protocols.slices import (
+    SLICE_SIZE,
+    at_once_if_short,
+    filter_in_slices,
+    map_in_slices,
+    sort_in_slices,
+)
 
+from . import batches
 from . import lua_values as lua
-from .arguments import Args, number, text, texts
-from .errors import ScriptError
+from .arguments import Args, number, text
 from .job_view import (
+    data_member,
     klass_of,
     remaining,
-    shown_data,
     shown_expiry,
     shown_priority,
 )
-from .names import decode_name, encode_name
-from .slices import SLICE_SIZE, map_in_slices, sort_in_slices
+from .listings import range_of, strings_in_slices
+from .names import encode_name
 from .state import DEFAULTS, Qless
 
 #: Number of queues that one slice writes.
@@ -34,16 +41,14 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
     details, state, encode = read_details(job), job.state, lua.encode
     over = state in {DONE, DEAD}
-    data, encoding = shown_data(q.engine, job)
     return (
-        b'{"jid":%b,"retries":%d,"data":%b%b,"failure":%b,"expires":%b,"remaining":%d,'
+        b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
         encode(q.local(job.jid)),
         job.retries,
-        encode(decode_name(data)),
-        encoding,
+        data_member(q, job, quoted=True),
         lua.EMPTY_LIST if details.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
@@ -114,84 +119,14 @@ def dependencies(q: Qless, job: Job) -> list[str]:
     return [q.local(blocker.jid) for blocker in found if blocker is not None]
 
 
-def get(q: Qless, now: int, args: Args) -> bytes | None:
+def get(q: Qless, now: int, args: Args) -> Any:
     """jid"""
-    job = q.find(text(args, 0, "Job(): no jid provided"))
-    return None if job is None else job_json(q, job)
+    return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_json)
 
 
-def multiget(q: Qless, now: int, args: Args) -> bytes:
-    """jids, each once: a request could repeat the jid of a large job"""
-    found = map(q.find, dict.fromkeys(texts(args)))
-    return lua.listed([job_json(q, job) for job in found if job is not None])
-
-
-def jobs(q: Qless, now: int, args: Args) -> list[str]:
-    """complete, offset, count; or state, queue, offset, count"""
-    state = text(args, 0, 'Jobs(): Arg "state" missing')
-    first = 1 if state == "complete" else 2
-    if state != "complete":
-        queue = q.queue_name(text(args, 1, 'Jobs(): Arg "queue" missing'))
-    offset = int(number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
-    count = int(number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
-    if state == "complete":
-        return part_list(q, reversed(completed(q)), offset, offset + count - 1)
-    if state == "running":
-        running = [job for job in q.engine.deadlines.leased(queue) if job.history.deadline >= now]
-        return limited(q, running, offset, count)
-    if state == "stalled":
-        expired = [job for job in q.engine.deadlines.leased(queue) if job.history.deadline <= now]
-        return limited(q, expired, offset, count)
-    if state == "recurring":
-        return limited_names(recurring_of(q, queue), offset, count)
-    if state == "scheduled":
-        q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
-        found = (job for job in q.queue_jobs(queue, SCHEDULED) if not _is_due(q, job, now))
-        waiting = sorted(found, key=lambda job: (job.due_at, job.jid))
-        return part_list(q, waiting, offset, offset + count - 1)
-    if state == "depends":
-        waiting = list(q.queue_jobs(queue, BLOCKED))
-        return part_list(q, waiting, offset, offset + count - 1)
-    raise ScriptError(f'Jobs(): Unknown type "{state}"')
-
-
-def _is_due(q: Qless, job: Job, now: int) -> bool:
-    """Return whether a job is due, by the clock that its due time follows."""
-    return job.due_at <= (now if job.origin == QLESS else q.engine.caller.server_time(now))
-
-
-def completed(q: Qless) -> list[Job]:
-    """Return the completed jobs, the oldest first."""
-    return [job for job in q.engine.done_kept.values() if q.is_listed(job.queue)]
-
-
-def recurring_of(q: Qless, queue: str) -> list[str]:
-    mine = [r for r in q.recurring.values() if r.queue == queue]
-    return [q.local(r.jid) for r in sorted(mine, key=lambda r: (r.next, r.jid))]
-
-
-def part_list(q: Qless, found: Iterable[Job], first: int, last: int) -> list[str]:
-    """Return a range from `first` to `last` inclusive. Negative values count from the end."""
-    names = [q.local(job.jid) for job in found]
-    return names[slice(*range_of(len(names), first, last))]
-
-
-def range_of(size: int, first: int, last: int) -> tuple[int, int]:
-    """Return the start and the end of the range from `first` to `last` of a list."""
-    first = max(0, first + size) if first < 0 else first
-    last = last + size if last < 0 else last
-    return first, max(first, last + 1)
-
-
-def limited(q: Qless, found: list[Job], offset: int, count: int) -> list[str]:
-    return limited_names([q.local(job.jid) for job in found], offset, count)
-
-
-def limited_names(names: list[str], offset: int, count: int) -> list[str]:
-    """Return up to `count` names from `offset`, or all names if the count is negative."""
-    if offset < 0:
-        return []
-    return names[offset:] if count < 0 else names[offset : offset + count]
+def multiget(q: Qless, now: int, args: Args) -> Any:
+    """jids"""
+    return batches.multiget(q, args, job_json, lua.listed)
 
 
 def length(q: Qless, now: int, args: Args) -> int:
@@ -214,30 +149,29 @@ def list_queues(
     q: Qless, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
 ) -> bytes | Generator[None, None, bytes]:
     """Return a list of all queues. A long list is written in slices."""
-    if len(q.engine.queues) <= QUEUES_BATCH_SIZE:
-        return finish([write(name) for name in queue_names(q)])
-    return _many_queues(q, write, finish)
+    reply: bytes | Generator[None, None, bytes] = at_once_if_short(_many_queues(q, write, finish))
+    return reply
 
 
 def _many_queues(
     q: Qless, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
 ) -> Generator[None, None, bytes]:
-    names = [queue.name for queue in q.engine.queues.values() if queue.registered]
-    seen, listed = q.first_seen, q.is_listed
-    order = yield from sort_in_slices((seen.get(name, 0), name) for name in names if listed(name))
     rows: list[bytes] = []
-    for _, name in order:
+    for name in (yield from queue_names(q)):
         rows.append(write(name))
         if len(rows) % QUEUES_BATCH_SIZE == 0:
             yield
     return finish(rows)
 
 
-def queue_names(q: Qless) -> list[str]:
-    """Return the engine's names of all queues, by the time of their first use."""
-    names = (queue.name for queue in q.engine.queues.values() if queue.registered)
-    known = filter(q.is_listed, names)
-    return sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
+def queue_names(q: Qless) -> Generator[None, None, list[str]]:
+    """Return the engine's names of all queues, by the time of their first use, in slices."""
+    seen, listed = q.first_seen, q.is_listed
+    known = filter_in_slices(
+        list(q.engine.queues.values()), lambda queue: queue.registered and listed(queue.name)
+    )
+    order = yield from sort_in_slices((seen.get(q.name, 0), q.name) for q in (yield from known))
+    return (yield from map_in_slices(order, lambda row: row[1]))
 
 
 def counts_json(q: Qless, now: int, name: str) -> bytes:
@@ -261,49 +195,6 @@ def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
     }
 
 
-def workers(q: Qless, now: int, args: Args) -> bytes:
-    """No arguments for all; or one name"""
-    prune_workers(q, now)
-    if args:
-        running, stalled = held_by(q, now).get(text(args, 0, ""), ([], []))
-        return b'{"jobs":%b,"stalled":%b}' % (lua.strings(running), lua.strings(stalled))
-    held = held_by(q, now)
-    recent = sorted(q.workers.items(), key=lambda item: (item[1], item[0]), reverse=True)
-    names = [q.local(name) for name, _ in recent if q.is_listed(name)]
-    rows = [(name, *held.get(name, ([], []))) for name in names]
-    return lua.listed(
-        [
-            lua.encode({"name": name, "jobs": len(running), "stalled": len(stalled)})
-            for name, running, stalled in rows
-        ]
-    )
-
-
-def prune_workers(q: Qless, now: int) -> None:
-    if q.engine.unavailable:
-        return  # it would change settings
-    oldest = now - lua.to_microseconds(q.setting("max-worker-age"))
-    for name in [name for name, heard in q.workers.items() if heard <= oldest]:
-        if q.is_listed(name):
-            q.forget_worker(name)
-
-
-def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
-    """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
-    found: dict[str, tuple[list[str], list[str]]] = {}
-    held = (job for job in q.engine.leased.values() if job.history.holder_protocol == QLESS)
-    leased = [job for job in held if q.is_listed(job.queue)]
-    for job in sorted(leased, key=lambda job: (job.history.deadline, job.jid), reverse=True):
-        if read_details(job).lapsed_at is not None:
-            continue  # its worker has been notified of the lost lock
-        running, stalled = found.setdefault(job.history.holder, ([], []))
-        if job.history.deadline >= now:
-            running.append(q.local(job.jid))
-        if job.history.deadline <= now:
-            stalled.append(q.local(job.jid))
-    return found
-
-
 # Failures
 
 
@@ -311,8 +202,7 @@ def failed(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, byte
     """Groups with their counts; or group, start, limit"""
     start = int(number(args, 1, 'Failed(): Arg "start" is not a number: ', 0))
     limit = int(number(args, 2, 'Failed(): Arg "limit" is not a number: ', 25))
-    reply: bytes | Generator[None, None, bytes]
-    reply = at_once_if_few(q, _failed(q, args, start, limit))
+    reply: bytes | Generator[None, None, bytes] = at_once_if_short(_failed(q, args, start, limit))
     return reply
 
 
@@ -324,33 +214,22 @@ def _failed(q: Qless, args: Args, start: int, limit: int) -> Generator[None, Non
     first, last = range_of(len(found), start, start + limit - 1)
     listed = islice(reversed(found), first, last)
     names = yield from map_in_slices(listed, lambda job: q.local(job.jid))
-    return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
-
-
-def at_once_if_few(q: Qless, work: Generator[None, None, Any]) -> Any:
-    """The result of work on all failed jobs, or the work itself if they are many."""
-    if len(q.engine.dead) + len(q.engine.dead_kept) > SLICE_SIZE:
-        return work
-    while True:
-        try:
-            next(work)
-        except StopIteration as ended:
-            return ended.value
+    return b'{"total":%d,"jobs":%b}' % (len(found), (yield from strings_in_slices(names)))
 
 
 def group_of(job: Job) -> str:
-    failure = read_details(job).last_error
-    if failure is not None:
-        return failure.group
+    details = own_details(job)
+    if details is not None and details.last_error is not None:
+        return details.last_error.group
     return "" if job.history.failure is None else job.history.failure.group
 
 
 def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
     """Return the failed jobs by group, the oldest failure first, in slices."""
     groups: dict[str, list[tuple[int, int, Job]]] = {}
-    jobs = (*q.engine.dead.values(), *q.engine.dead_kept.values())
+    jobs = chain(examined(q.engine.dead), examined(q.engine.dead_kept))
     for count, job in enumerate(jobs, 1):
-        if job.state == DEAD and q.is_listed(job.queue):
+        if job is not None and job.state == DEAD and q.is_listed(job.queue):
             failed_at = 0 if job.history.failure is None else job.history.failure.last_at
             groups.setdefault(group_of(job), []).append((failed_at, count, job))
         if count % SLICE_SIZE == 0:
@@ -362,97 +241,50 @@ def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
     return ordered
 
 
-# Tags
-
-
-def tagged(q: Qless, tag: str) -> list[Job]:
-    """Return the jobs with a tag, by the time it was added, then by jid."""
-    found = [(when, q.engine.jobs.get(seq)) for seq, when in q.tags.get(tag, {}).items()]
-    mine = [(when, job) for when, job in found if job and q.is_listed(job.queue)]
-    known = [(when, job.jid, job) for when, job in mine]
-    return [job for _, _, job in sorted(known, key=lambda each: each[:2])]
-
-
-def tags_get(q: Qless, args: Args) -> bytes:
-    """tag, offset, count"""
-    tag = text(args, 0, 'Tag(): Arg "tag" missing')
-    offset = int(number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
-    count = int(number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
-    found = tagged(q, tag)
-    names = part_list(q, found, offset, offset + count - 1)
-    return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
-
-
-def tags_top(q: Qless, args: Args) -> list[str]:
-    """offset, count: tags of two jobs or more, the most used first"""
-    offset = int(number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
-    count = int(number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
-    counts = [(len(tagged(q, tag)), tag) for tag, seqs in q.tags.items() if len(seqs) > 1]
-    used = [each for each in counts if each[0] > 1]
-    return limited_names([tag for _, tag in sorted(used, reverse=True)], offset, count)
-
-
-# Statistics
-
-
-def stats(q: Qless, now: int, args: Args) -> bytes:
-    """queue, date"""
-    queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
-    date = lua.to_microseconds(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
-    number_of_day = date // DAY
-    day = q.engine.current_statistics().days.get((queue, number_of_day)) or QueueDay(
-        queue, number_of_day
-    )
-    today = now // DAY
-    with_histogram = today - number_of_day < q.setting("histogram-history")
-    if today - number_of_day >= q.setting("stats-history"):
-        day = QueueDay(queue, number_of_day)
-    return lua.encode(
-        {
-            "run": _spread(day.run, with_histogram=with_histogram),
-            "failures": day.failed,
-            "retries": day.retries,
-            "failed": sum(
-                job.queue == queue
-                and job.history.failure is not None
-                and job.history.failure.last_at // DAY == number_of_day
-                for job in (*q.engine.dead.values(), *q.engine.dead_kept.values())
-            ),
-            "wait": _spread(day.wait, with_histogram=with_histogram),
-        }
-    )
-
-
-def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
-    """Return statistics with the keys of the code and the keys of the spec."""
-    slots = spread.histogram if with_histogram else {}
-    return {
-        "std": float(b"%.14g" % spread.variance**0.5),
-        "histogram": [slots.get(slot, 0) for slot in range(SLOTS)],
-        "mean": float(b"%.14g" % spread.mean),
-        "count": spread.count,
-        "total": spread.count,
-        "variance": float(b"%.14g" % spread.variance),
-    }
-
-
 # Tracking and configuration
 
 
-def tracked_jobs(q: Qless) -> list[tuple[str, Job | None]]:
-    """Return the tracked ids of the current database, each with its job."""
-    found = [(jid, q.engine.find(jid)) for jid in q.engine.annotations.tracked_in_order()]
-    return [
-        (q.local(jid), job) for jid, job in found if q.is_listed(jid if job is None else job.queue)
-    ]
+TrackedJobs = list[tuple[str, Job | None]]
 
 
-def tracked(q: Qless, shown_as: Callable[[Qless, Job], bytes] = job_json) -> bytes:
+def tracked_jobs(q: Qless) -> Generator[None, None, TrackedJobs]:
+    """Return the tracked ids of the current database, each with its job, by the start of the
+    tracking, in slices.
+    """
+    known = q.engine.annotations.tracked
+    order = yield from sort_in_slices((known.get(jid, 0), jid) for jid in list(known))
+    found = yield from map_in_slices(order, lambda row: (row[1], q.engine.find(row[1])))
+    mine = yield from filter_in_slices(
+        found, lambda row: q.is_listed(row[0] if row[1] is None else row[1].queue)
+    )
+    return (yield from map_in_slices(mine, lambda row: (q.local(row[0]), row[1])))
+
+
+def tracked(
+    q: Qless,
+    shown_as: Callable[[Qless, Job], bytes] = job_json,
+    finish: Callable[[list[bytes]], bytes] = lua.listed,
+) -> Any:
     """Return the tracked jobs, and the ids of tracked jobs that no longer exist."""
-    found = tracked_jobs(q)
-    shown = [shown_as(q, job) for _, job in found if job is not None]
-    gone = [jid for jid, job in found if job is None]
-    return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), lua.listed(shown))
+    return at_once_if_short(_tracked(q, shown_as, finish))
+
+
+def _tracked(
+    q: Qless, shown_as: Callable[[Qless, Job], bytes], finish: Callable[[list[bytes]], bytes]
+) -> Generator[None, None, bytes]:
+    gone: list[str] = []
+    shown: list[bytes] = []
+    for done, (jid, job) in enumerate((yield from tracked_jobs(q)), 1):
+        if job is not None:
+            yield from read_ahead(q.engine, job)
+        if job is None or job.seq not in q.engine.jobs:
+            gone.append(jid)
+        else:
+            shown.append(shown_as(q, job))
+            forget(q.engine, job)
+        if done % batches.JOBS_BATCH_SIZE == 0:
+            yield
+    return b'{"expired":%b,"jobs":%b}' % ((yield from strings_in_slices(gone)), finish(shown))
 
 
 def config_of(q: Qless) -> dict[str, str]:
@@ -475,11 +307,8 @@ def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
 COMMANDS: Final = {
     "get": get,
     "multiget": multiget,
-    "jobs": jobs,
     "length": length,
     "queues": queues,
-    "workers": workers,
     "failed": failed,
-    "stats": stats,
     "config.get": config_get,
 }

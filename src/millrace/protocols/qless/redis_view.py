@@ -8,7 +8,7 @@ and the jobs of a failure group or a worker, require a scan of all jobs in that 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeGuard
 
 from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
@@ -16,15 +16,16 @@ from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, QueueDay
 from millrace.protocols.errors import ClientError
+from millrace.protocols.queue_rules import examined
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_at_once, sort_in_slices
 
-from . import fields, queries, queue_patterns
+from . import fields, listings, queries, queue_patterns
 from . import lua_values as lua
 from .commands import shown
 from .errors import QlessRefused
 from .fields import Fields
 from .names import decode_name, encode_name
-from .slices import SLICE_SIZE, map_in_slices, sort_in_slices
 from .state import Qless
 
 #: Keys of Qless that clients write directly, and their types.
@@ -70,7 +71,7 @@ class RedisView:
             "queues": self._queues,
             "paused_queues": lambda: _long_key("set", self._paused),
             "workers": lambda: _zset(lambda: self._timed(qless.workers)),
-            "tracked": lambda: _zset(self._tracked),
+            "tracked": lambda: _long_key("zset", self._tracked),
             "completed": self._completed,
             "failures": lambda: _long_key("set", self._groups),
             "tags": lambda: _long_key("zset", self._tag_counts)._replace(exists=self._has_tags),
@@ -360,9 +361,9 @@ class RedisView:
                     (job.rank, -job.position, -job.seq, job) for job in ready
                 )
                 return (yield from map_in_slices(order, lambda row: member(row[3])))
-            found = list(self.engine.index_of(state).values())
             rows = yield from sort_in_slices(
-                (score(job), self._jid(job)) for job in found if _is_in(job, queue, state)
+                (score(job), self._jid(job)) if _is_in(job, queue, state) else None
+                for job in examined(self.engine.index_of(state))
             )
             return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
 
@@ -598,11 +599,16 @@ class RedisView:
         mine = ((name, when) for name, when in times.items() if self.qless.is_listed(name))
         return _sorted((self.qless.local(name), when / SECOND) for name, when in mine)
 
-    def _tracked(self) -> Scores:
-        times = self.qless.tracked
-        names = [jid for jid, _ in queries.tracked_jobs(self.qless)]
-        found = ((jid, times.get(self.qless.scoped(jid), times.get(jid, 0))) for jid in names)
-        return _sorted((jid, when / SECOND) for jid, when in found)
+    def _tracked(self) -> Iterator[tuple[bytes, float] | None]:
+        qless, times = self.qless, self.qless.tracked
+        for name in list(times):
+            job = self.engine.find(name)
+            if qless.is_listed(name if job is None else job.queue):
+                jid = qless.local(name)
+                when = times.get(qless.scoped(jid), times.get(jid, 0))
+                yield encode_name(jid), when / SECOND
+            else:
+                yield None
 
     def _stats(self, rest: str) -> Key | None:
         name, _, more = rest.partition(":")
@@ -614,18 +620,29 @@ class RedisView:
         if found is None or remainder or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":
-            return _hash(lambda: self._stats_fields(found))
+            return self._stats_key(found)
         return _hash(lambda: fields.of_spread(found.wait if name == "wait" else found.run))
 
-    def _stats_fields(self, day: QueueDay) -> Fields:
-        word, name = b"%d" % (day.day * DAY // SECOND), encode_name(self.qless.local(day.queue))
-        shown = lua.decode(queries.stats(self.qless, day.day * DAY, [name, word]))
-        names = ("failures", "failed", "retries")
-        return [(encode_name(name), b"%d" % shown[name]) for name in names if shown[name]]
+    def _stats_key(self, day: QueueDay) -> Key:
+        """Return the counts of a day, one of which requires a scan of all failed jobs."""
+
+        def slices() -> Generator[None, None, Fields]:
+            failed = yield from listings.failed_on(self.qless, day.queue, day.day)
+            counts = {b"failures": day.failed, b"failed": failed, b"retries": day.retries}
+            return [(name, b"%d" % count) for name, count in counts.items() if count]
+
+        def read() -> Fields:
+            fields: Fields = run_at_once(slices())
+            return fields
+
+        def exists() -> bool:
+            return bool(day.failed or day.retries or read())
+
+        return Key("hash", lambda: len(read()), read, slices=slices, exists=exists)
 
 
-def _is_in(job: Job, queue: Queue, state: int) -> bool:
-    return job.state == state and job.queue == queue.name
+def _is_in(job: Job | None, queue: Queue, state: int) -> TypeGuard[Job]:
+    return job is not None and job.state == state and job.queue == queue.name
 
 
 # Kinds of keys

@@ -20,14 +20,24 @@ from .names import restore_bytes
 
 #: Maximum length of a line: an inline command or a length.
 MAX_LINE: Final = 65_536
-#: Maximum number of bytes that are parsed at once. hiredis is not faster for larger requests.
-READ_BATCH_BYTES: Final = 1 << 18
+#: Maximum number of bytes that are parsed at once: thousands of short requests in 1 ms. hiredis is
+#: not faster for larger requests.
+READ_BATCH_BYTES: Final = 1 << 15
+#: Maximum number of arguments that are parsed one by one in a step.
+READ_BATCH_ARGUMENTS: Final = 250
+#: Larger arguments are moved in parts as they arrive.
+LARGE_ARGUMENT: Final = 1 << 18
 #: Size of the shortest argument, `$0`.
 MIN_ARGUMENT_BYTES: Final = 6
 #: Maximum length of an error message. A message may quote data from the client.
 MAX_ERROR_LENGTH: Final = 2000
 #: A longer list is encoded in slices of this number of elements.
 LONG_LIST: Final = 500
+
+#: The parts of a smaller reply are joined.
+MAX_JOINED_BYTES: Final = 1 << 20
+#: Parts that one slice joins.
+JOINED_PARTS: Final = 2000
 
 _STAR: Final = 0x2A
 _DOLLAR: Final = 0x24
@@ -45,7 +55,7 @@ class RequestLimits:
     text.
     """
 
-    __slots__ = ("argument", "arguments", "at_once", "error_word", "request")
+    __slots__ = ("alone", "argument", "arguments", "at_once", "error_word", "request")
 
     def __init__(
         self, arguments: int, argument: int, request: int, error_word: str = "invalid"
@@ -54,8 +64,10 @@ class RequestLimits:
         self.argument = argument
         self.request = request
         self.error_word = error_word
-        #: Data of at most this size cannot exceed any of the limits.
-        self.at_once = min(READ_BATCH_BYTES, argument, request, arguments * MIN_ARGUMENT_BYTES)
+        #: Maximum size of one request with few arguments, and of other data, that is parsed at
+        #: once. It cannot exceed any of the limits.
+        self.alone = min(LARGE_ARGUMENT, argument, request, arguments * MIN_ARGUMENT_BYTES)
+        self.at_once = min(READ_BATCH_BYTES, self.alone)
 
 
 class Requests:
@@ -74,6 +86,7 @@ class Requests:
         "_searched",
         "_size",
         "inline",
+        "is_partly_read",
     )
 
     def __init__(self) -> None:
@@ -97,6 +110,8 @@ class Requests:
         self._large = BytesIO()
         #: Whether a request was an inline command.
         self.inline = False
+        #: Whether the last step has read its maximum of arguments and the next one can continue.
+        self.is_partly_read = False
 
     @property
     def head(self) -> bytes:
@@ -117,7 +132,9 @@ class Requests:
         self._may_be_complete = True
 
     def take(self, limits: RequestLimits) -> list[bytes] | None:
-        """Return the next request, or None if it is incomplete. An empty request has no effect."""
+        """Return the next request, or None if it is incomplete or `is_partly_read`. An empty
+        request has no effect.
+        """
         # The search for the end of an incomplete line continues at the position where it stopped.
         if (
             self._may_be_complete
@@ -125,8 +142,11 @@ class Requests:
             and not self._missing_args
             and not self._searched
         ):
-            if not self._buffer and len(self._piece) <= limits.at_once:
-                args = read_alone(self._piece)
+            piece = self._piece
+            if not self._buffer and (
+                len(piece) <= limits.at_once or (len(piece) <= limits.alone and _may_be_one(piece))
+            ):
+                args = read_alone(piece)
                 if args is not None:
                     self._piece, self._may_be_complete = b"", False
                     return args
@@ -172,7 +192,8 @@ class Requests:
                 word = "invalid" if count is None else limits.error_word
                 raise ProtocolError(f"{word} multibulk length")
             self._missing_args = max(0, count)
-        while self._missing_args:
+        self.is_partly_read = False
+        for _ in range(min(self._missing_args, READ_BATCH_ARGUMENTS)):
             if self._size < 0 and not self._read_size(limits):
                 return None
             argument = self._block()
@@ -180,6 +201,9 @@ class Requests:
                 return None
             self._args.append(argument)
             self._missing_args -= 1
+        if self._missing_args:
+            self.is_partly_read = bool(self._buffer)
+            return None
         args, self._args, self._args_size = self._args, [], 0
         return args
 
@@ -217,7 +241,7 @@ class Requests:
     def _block(self) -> bytes | None:
         """Return the argument of the known size, or None if it is incomplete."""
         buffer, size = self._buffer, self._size
-        if size > READ_BATCH_BYTES:
+        if size > LARGE_ARGUMENT:
             return self._large_block()
         if len(buffer) < size + 2:
             return None
@@ -285,6 +309,11 @@ def read_alone(data: bytes) -> list[bytes] | None:
         return args if parts[1:-1:2] == [_HEADS[len(arg)] for arg in args] else None
     except IndexError:
         return None
+
+
+def _may_be_one(data: bytes) -> bool:
+    """Return whether data probably contains one request with fewer than 100 arguments."""
+    return data.find(b"\r", 0, 4) > 0 and b"\r\n*" not in data[:4096]
 
 
 def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
@@ -427,13 +456,26 @@ class Committed(Encoded):
     __slots__ = ()
 
 
+class Parts:
+    """A large bulk string in parts, which are sent without a copy."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+        self._size = sum(map(len, parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+
 class NoList:
     """A null reply in place of a list."""
 
     __slots__ = ()
 
 
-Reply = None | bool | int | float | bytes | str | NoList | Map | list["Reply"]
+Reply = None | bool | int | float | bytes | str | Parts | NoList | Map | list["Reply"]
 
 OK: Final = Simple("OK")
 NO_LIST: Final = NoList()
@@ -460,6 +502,8 @@ def encode(value: Reply, protocol: int) -> bytes:
     if isinstance(value, float):
         text = number_text(value)
         return encode(text, 2) if protocol == 2 else b",%b\r\n" % text
+    if isinstance(value, Parts):
+        return b"".join(_bulk_parts(value))
     return b"*-1\r\n" if protocol == 2 else b"_\r\n"
 
 
@@ -491,28 +535,66 @@ def _encode_list(value: list[Any], protocol: int) -> bytes:
 
 def encode_in_slices(value: Reply, protocol: int) -> Generator[None, None, bytes]:
     """Encode a reply as `encode` does, a long list in slices."""
+    return b"".join((yield from encode_parts(value, protocol)))
+
+
+def encode_parts(value: Reply, protocol: int) -> Generator[None, None, list[bytes]]:
+    """Encode a reply as `encode` does, a long list in slices. Return its parts."""
     if isinstance(value, Encoded):
-        return value
+        return [value]
+    if isinstance(value, Parts):
+        return _bulk_parts(value)
     if not isinstance(value, list):
-        return encode(value, protocol)
+        return [encode(value, protocol)]
     if isinstance(value, Map):
         parts = [b"*%d\r\n" % (2 * len(value)) if protocol == 2 else b"%%%d\r\n" % len(value)]
         for number, (field, content) in enumerate(value, 1):
             parts += (encode(field, protocol), encode(content, protocol))
             if number % LONG_LIST == 0:
                 yield
-        return b"".join(parts)
+        return parts
     sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
     parts = [b"%b%d\r\n" % (sign, len(value))]
     for number, part in enumerate(value, 1):
-        parts.append((yield from encode_in_slices(part, protocol)))
-        if number % LONG_LIST == 0 or len(parts[-1]) > READ_BATCH_BYTES:
+        parts += yield from encode_parts(part, protocol)
+        if number % LONG_LIST == 0 or len(parts[-1]) > LARGE_ARGUMENT:
             yield
-    return b"".join(parts)
+    return parts
+
+
+def join_parts(parts: list[bytes]) -> Generator[None, None, list[bytes]]:
+    """Join the parts of a reply to one piece, those of a large reply to pieces of about
+    `LARGE_ARGUMENT`, in slices. A large part stays as it is. There is at least one part.
+    """
+    pieces: list[bytes] = []
+    start = size = total = 0
+    for number, part in enumerate(parts):
+        size += len(part)
+        total += len(part)
+        if len(part) > LARGE_ARGUMENT:
+            if start < number:
+                pieces.append(b"".join(parts[start:number]))
+            pieces.append(part)
+            start, size = number + 1, 0
+        elif size > LARGE_ARGUMENT:
+            pieces.append(b"".join(parts[start : number + 1]))
+            start, size = number + 1, 0
+            yield
+        if (number + 1) % JOINED_PARTS == 0:
+            yield
+    if start < len(parts):
+        pieces.append(b"".join(parts[start:]))
+    return pieces if total > MAX_JOINED_BYTES else [b"".join(pieces)]
+
+
+def _bulk_parts(value: Parts) -> list[bytes]:
+    return [b"$%d\r\n" % len(value), *value.parts, b"\r\n"]
 
 
 def size_of(value: Reply) -> int:
     """Return an upper bound of the encoded size of a reply."""
+    if isinstance(value, Parts):
+        return len(value) + 32
     if isinstance(value, bytes | str):
         return len(value) * (1 if isinstance(value, bytes) else 4) + 32
     if isinstance(value, Map):

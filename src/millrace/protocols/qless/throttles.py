@@ -6,8 +6,7 @@ worker. If a pop finds a full throttle, the engine parks the job: it is `throttl
 throttle has room. The engine does all of this, see engine/limits.py.
 """
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from millrace.engine.limits import QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import map_in_slices, sort_in_slices
 
 from . import lua_values as lua
 from .arguments import Args, number, text, texts
@@ -83,10 +83,16 @@ class Throttles:
         parked = [] if known is None else known.ready.parked.values()
         return sorted(parked, key=_wait)
 
-    def counted(self) -> Counter[str]:
-        """Return the number of throttled jobs of each queue."""
-        queues = self.q.engine.queues.values()
-        return Counter({queue.name: len(queue.ready.parked) for queue in queues})
+    def throttled_in_slices(self, queue: str) -> Generator[None, None, list[Job]]:
+        known = self.q.engine.queues.get(queue)
+        parked = [] if known is None else list(known.ready.parked.values())
+        rows = ((*_wait(job), number, job) for number, job in enumerate(parked))
+        return (yield from map_in_slices((yield from sort_in_slices(rows)), lambda row: row[-1]))
+
+    def count(self, queue: str) -> int:
+        """Return the number of throttled jobs of a queue."""
+        known = self.q.engine.queues.get(queue)
+        return 0 if known is None else len(known.ready.parked)
 
     def _visible(self, jobs: list[Job]) -> list[Job]:
         return [job for job in jobs if self.q.hub.allows(job.queue)]

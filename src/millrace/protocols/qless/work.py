@@ -22,6 +22,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY
 from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import SLICE_SIZE, run_at_once
 
 from . import lua_values as lua
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
@@ -602,7 +603,7 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
     for job in jobs:
-        _check_dependents(q, job, chosen)
+        run_at_once(_check_dependents(q, job, chosen))
     for job in jobs:
         q.engine.detach(job)  # or it would be ready briefly when its dependencies are removed
     for jid in wanted:
@@ -618,7 +619,7 @@ def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, li
     for count, jid in enumerate(dict.fromkeys(wanted), 1):
         job = q.find(jid)
         if job is not None:
-            _check_dependents(q, job, chosen)
+            yield from _check_dependents(q, job, chosen)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
     for count, jid in enumerate(chosen, 1):  # nothing changes before all are checked
@@ -634,10 +635,13 @@ def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, li
     return wanted
 
 
-def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> None:
+def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> Generator[None, None, None]:
     """Raise an error if a job that depends on this one is not among the chosen jobs."""
-    seq = 0
+    seq = count = 0
     while seq := q.engine.next_dependent(job, seq):
+        count += 1
+        if count % SLICE_SIZE == 0:
+            yield
         dependent = q.engine.jobs.get(seq)
         if dependent is not None and q.local(dependent.jid) not in chosen:
             raise ScriptError(

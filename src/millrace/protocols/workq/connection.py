@@ -16,6 +16,7 @@ from millrace.protocols.buffers import ByteBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.registry import WORKQ
+from millrace.protocols.slices import SLICE_SIZE
 from millrace.protocols.web_clients import is_web_request
 
 from . import arguments, inspection, jobs
@@ -29,10 +30,12 @@ NOT_FOUND: Final = b"-NOT-FOUND\r\n"
 CRLF: Final = b"\r\n"
 #: A refused block up to this size is skipped; a larger one ends the connection.
 MAX_SKIPPED_BLOCK: Final = 64 << 20
-#: The maximum number of names in one `lease`: all are examined before other clients are served.
+#: The maximum number of names in one `lease`.
 MAX_NAMES: Final = 10_000
 #: A `lease` creates the queues that it names while there are fewer than this.
 MAX_QUEUES: Final = 100_000
+#: Queues that one slice of a `lease` with more names creates.
+QUEUES_BATCH_SIZE: Final = 50
 #: The error group of failures by the `fail` command in the journal.
 FAILED: Final = "Failed"
 MAX_MESSAGE: Final = 1000
@@ -353,13 +356,42 @@ class WorkqConnection(Connection):
             raise ClientError(arguments.INVALID_ARGS)
         timeout = arguments.parse_wait_timeout(args.pop())
         if args != self._last_lease[0]:
+            if len(args) > SLICE_SIZE:
+                self.begin_work(self._lease_in_slices(args, timeout, now))
+                return
             self._last_lease = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
-        names = self._last_lease[1]
+        self._open_queues(self._last_lease[1])
+        self._lease_from(self._last_lease[1], timeout, now)
+
+    def _lease_in_slices(self, args: list[bytes], timeout: int, now: int) -> Iterator[None]:
+        """A `lease` with a long list of names. Most of its cost is the creation of queues."""
+        names: list[str] = []
+        try:
+            for start in range(0, len(args), SLICE_SIZE):
+                names += map(arguments.parse_name, args[start : start + SLICE_SIZE])
+                yield
+            unique = tuple(dict.fromkeys(names))
+            for start in range(0, len(unique), QUEUES_BATCH_SIZE):
+                self.require_store()
+                self._open_queues(unique[start : start + QUEUES_BATCH_SIZE])
+                yield
+            self.require_store()
+            self._last_lease = args, unique
+            self._lease_from(unique, timeout, now)
+        except StoreUnavailable:
+            self.reply_error(self.unavailable_reply(self.store_problem(pushes=False)))
+        except ClientError as problem:
+            self.reply_error(client_error(str(problem)))
+
+    def _open_queues(self, names: tuple[str, ...]) -> None:
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)
             if (queue is None or not queue.registered) and len(engine.queues) < MAX_QUEUES:
                 engine.open_queue(name)
+
+    def _lease_from(self, names: tuple[str, ...], timeout: int, now: int) -> None:
+        engine = self.engine
         if self.hub.stopping:
             names = ()  # the server stops: no job is leased
         job = engine.lease(names, "", WORKQ, now, random_queue=len(names) != 1)
@@ -431,9 +463,9 @@ class WorkqConnection(Connection):
             self.reply(first)
         self.begin_work(self._send_in_slices(pieces))
 
-    def _send_in_slices(self, pieces: Iterator[bytes]) -> Iterator[None]:
+    def _send_in_slices(self, pieces: Iterator[bytes | None]) -> Iterator[None]:
         for piece in pieces:
-            if piece:  # empty while another thread reads a payload
+            if piece:
                 self.caller.wait()
                 self.reply(piece)
             yield

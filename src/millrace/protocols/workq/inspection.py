@@ -1,32 +1,40 @@
 """The inspect commands: jobs, queues and the server."""
 
-from collections.abc import Callable, Iterator
-from heapq import nsmallest
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
-from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
+from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY, SCHEDULED
 from millrace.protocols.errors import ClientError
 from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.queue_rules import examined
+from millrace.protocols.slices import sort_in_slices
 
 from . import arguments, jobs
 from .hub import WorkqHub
 
 #: Longer replies are sent in pieces of about this size.
 PIECE_BYTES: Final = 65_536
-_NAME: Final = attrgetter("name")
+#: A larger payload, which only another protocol can push, is sent without a copy.
+MAX_COPIED_BYTES: Final = 1 << 20
+#: Up to this place in a queue, its first jobs are read at once.
+MAX_READY_AT_ONCE: Final = 500
+
+Pieces = Generator[bytes | None, None, None]
 
 
 class UnknownObject(Exception):
     """The job or queue does not exist."""
 
 
-def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Iterator[bytes]:
-    """The reply in pieces, because a hundred jobs can take a hundred megabytes."""
+def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Pieces:
+    """The reply in pieces, because a hundred jobs can have a hundred megabytes. None is a slice
+    without a piece.
+    """
     if not args:
         raise ClientError(arguments.INVALID_ARGS)
     known = _OBJECTS.get(args[0])
@@ -38,31 +46,57 @@ def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Iterat
     return show(hub, args[1:])
 
 
-def _job(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
+def _job(hub: WorkqHub, args: list[bytes]) -> Pieces:
     job = jobs.find(hub.engine, arguments.parse_job_id(args[0]))
     if job is None:
         raise UnknownObject
-    return _written(hub.engine, [job])
+    yield from _written(hub.engine, [job])
 
 
-def _jobs(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
+def _jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
     queue, offset, limit = _span(hub.engine, args)
-    return _written(hub.engine, list(islice(queue.ready.first(offset + limit), offset, None)))
+    if offset >= queue.counts[READY]:
+        shown: list[Job] = []
+    elif offset + limit <= MAX_READY_AT_ONCE:
+        shown = list(islice(queue.ready.first(offset + limit), offset, None))
+    else:
+        order = yield from sort_in_slices(_ready_rows(queue.ready))
+        shown = _still_there(hub.engine, order[offset : offset + limit])
+    yield from _written(hub.engine, shown)
 
 
-def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
+def _ready_rows(ready: ReadyQueue) -> Iterator[Any]:
+    """The jobs of a queue by their order, as `first` returns them: parked ones last."""
+    for number, job in enumerate(ready.examined()):
+        if job is None:
+            yield None
+        elif job.seq in ready.parked:
+            yield 1, 0, number, job.seq
+        else:
+            yield 0, -job.rank, job.position, job.seq
+
+
+def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
     queue, offset, limit = _span(hub.engine, args)
-    if offset >= queue.counts[SCHEDULED]:
-        return _written(hub.engine, [])
-    mine = _scheduled_in(hub.engine, queue.name)
-    first = nsmallest(offset + limit, mine, key=lambda job: (-job.rank, job.due_at, job.seq))
-    return _written(hub.engine, first[offset:])
+    shown: list[Job] = []
+    if offset < queue.counts[SCHEDULED]:
+        order = yield from sort_in_slices(_scheduled_rows(hub.engine, queue.name))
+        shown = _still_there(hub.engine, order[offset : offset + limit])
+    yield from _written(hub.engine, shown)
 
 
-def _scheduled_in(engine: Engine, queue: str) -> Iterator[Job]:
-    for job in engine.scheduled.values():
-        if job.queue == queue:
-            yield job
+def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
+    for job in examined(engine.scheduled):
+        if job is not None and job.queue == queue:
+            yield -job.rank, job.due_at, job.seq
+        else:
+            yield None
+
+
+def _still_there(engine: Engine, rows: list[Any]) -> list[Job]:
+    """The jobs of rows that end with their seqs, without those removed meanwhile."""
+    found = [engine.jobs.get(row[-1]) for row in rows]
+    return [job for job in found if job is not None]
 
 
 def _span(engine: Engine, args: list[bytes]) -> tuple[Queue, int, int]:
@@ -71,20 +105,27 @@ def _span(engine: Engine, args: list[bytes]) -> tuple[Queue, int, int]:
     return _queue_of(engine, name), offset, limit
 
 
-def _queue(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
+def _queue(hub: WorkqHub, args: list[bytes]) -> Pieces:
     queue = _queue_of(hub.engine, arguments.parse_name(args[0]))
     yield b"+OK 1\r\n" + _lengths(queue)
 
 
-def _queues(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
+def _queues(hub: WorkqHub, args: list[bytes]) -> Pieces:
     offset, limit = arguments.parse_cursor_offset(args[0]), arguments.parse_limit(args[1])
+    queues = list(hub.engine.queues.values())
     # The order of code points is the order of the names in UTF-8.
-    known = sorted(filter(attrgetter("registered"), hub.engine.queues.values()), key=_NAME)
-    shown = known[offset : offset + limit]
+    names = yield from sort_in_slices(_registered_names(queues))
+    found = [hub.engine.queues.get(name) for name in names[offset : offset + limit]]
+    shown = [queue for queue in found if queue is not None]
     yield b"+OK %d\r\n" % len(shown) + b"".join(map(_lengths, shown))
 
 
-def _server(hub: WorkqHub, _: list[bytes]) -> Iterator[bytes]:
+def _registered_names(queues: list[Queue]) -> Iterator[str | None]:
+    for queue in queues:
+        yield queue.name if queue.registered else None
+
+
+def _server(hub: WorkqHub, _: list[bytes]) -> Pieces:
     yield b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted %b\r\n" % (
         len(hub.connections),
         hub.engine.timer_counts.evicted,
@@ -92,7 +133,7 @@ def _server(hub: WorkqHub, _: list[bytes]) -> Iterator[bytes]:
     )
 
 
-_OBJECTS: Final[dict[bytes, tuple[int, Callable[[WorkqHub, list[bytes]], Iterator[bytes]]]]] = {
+_OBJECTS: Final[dict[bytes, tuple[int, Callable[[WorkqHub, list[bytes]], Pieces]]]] = {
     b"job": (1, _job),
     b"jobs": (3, _jobs),
     b"scheduled-jobs": (3, _scheduled_jobs),
@@ -117,13 +158,20 @@ def _lengths(queue: Queue) -> bytes:
     )
 
 
-def _written(engine: Engine, shown: list[Job]) -> Iterator[bytes]:
+def _written(engine: Engine, shown: list[Job]) -> Pieces:
     piece = b"+OK %d\r\n" % len(shown)
     for job in shown:
         for _ in read_ahead(engine, job):
-            yield b""
-        piece += jobs.described(job, engine.payload(job))
+            yield None
+        payload = engine.payload(job)
         forget(engine, job)
+        before, after = jobs.described(job, len(payload))
+        if len(payload) > MAX_COPIED_BYTES:
+            yield piece + before
+            yield payload
+            piece = after
+        else:
+            piece += before + payload + after
         if len(piece) > PIECE_BYTES:
             yield piece
             piece = b""

@@ -160,16 +160,19 @@ def result(jid: str, *, succeeded: bool, content: bytes) -> bytes:
     return b"+OK 1\r\n%b %d %d\r\n%b\r\n" % (jid.encode(), succeeded, len(content), content)
 
 
-def described(job: Job, payload: bytes) -> bytes:
-    """A job as `inspect` shows it."""
+def described(job: Job, size: int) -> tuple[bytes, bytes]:
+    """A job as `inspect` shows it: the parts before and after its payload of this size."""
     ttl, _, time = (job.wire_fields if job.origin == WORKQ else b"0").partition(b" ")
-    lines = (
+    before = (
         b"%b %d" % (id_of(job).encode(), 13 if time else 12),
         b"name " + arguments.write_name(job.queue),
         b"ttr %d" % (job.lease_duration // 1000),
         b"ttl " + ttl,
-        b"payload-size %d" % len(payload),
-        b"payload " + payload,
+        b"payload-size %d" % size,
+        b"payload ",
+    )
+    after = (
+        b"",
         b"max-attempts %d" % job.max_attempts,
         b"attempts %d" % job.attempt,
         b"max-fails %d" % max(0, job.retries),
@@ -180,7 +183,7 @@ def described(job: Job, payload: bytes) -> bytes:
         *((b"time " + time,) if time else ()),
         b"",
     )
-    return b"\r\n".join(lines)
+    return b"\r\n".join(before), b"\r\n".join(after)
 
 
 def _priority(job: Job) -> int:

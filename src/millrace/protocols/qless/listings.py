@@ -1,0 +1,332 @@
+"""Commands that list jobs, workers and tags, or count jobs. They examine any number of jobs, so a
+long list is made in slices.
+
+The jobs are those of the first slice, each in its state when it is examined: a job that changes
+meanwhile is listed once or not at all.
+"""
+
+from collections.abc import Generator
+from typing import Any, Final
+
+from millrace.engine.annotations import own_details
+from millrace.engine.job import Job
+from millrace.engine.states import BLOCKED, SCHEDULED
+from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
+from millrace.protocols.queue_rules import examined
+from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import (
+    SLICE_SIZE,
+    at_once_if_short,
+    filter_in_slices,
+    map_in_slices,
+    reverse_sort_in_slices,
+    sort_in_slices,
+)
+
+from . import lua_values as lua
+from .arguments import Args, number, text
+from .errors import ScriptError
+from .state import Qless
+
+#: Names that one slice encodes.
+ENCODED_NAMES: Final = 2000
+
+# Jobs
+
+
+def jobs(q: Qless, now: int, args: Args) -> Any:
+    """complete, offset, count; or state, queue, offset, count"""
+    state = text(args, 0, 'Jobs(): Arg "state" missing')
+    first = 1 if state == "complete" else 2
+    queue = ""
+    if state != "complete":
+        queue = q.queue_name(text(args, 1, 'Jobs(): Arg "queue" missing'))
+    offset = int(number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
+    count = int(number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
+    if state == "recurring":
+        return limited(recurring_of(q, queue), offset, count)
+    if state == "complete":
+        return at_once_if_short(_part(q, _completed(q), offset, count))
+    if state in {"running", "stalled"}:
+        return at_once_if_short(_limited(q, _leased(q, now, state, queue), offset, count))
+    if state == "scheduled":
+        return at_once_if_short(_part(q, _scheduled(q, now, queue), offset, count))
+    if state == "depends":
+        return at_once_if_short(_part(q, _blocked(q, queue), offset, count))
+    raise ScriptError(f'Jobs(): Unknown type "{state}"')
+
+
+FoundJobs = Generator[None, None, list[Job]]
+
+
+def _completed(q: Qless) -> FoundJobs:
+    """Return the completed jobs, the newest first."""
+    done = examined(q.engine.done_kept)
+    found = yield from filter_in_slices(done, lambda job: q.is_listed(job.queue))
+    return found[::-1]
+
+
+def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
+    deadlines = q.engine.deadlines
+    order = yield from sort_in_slices(deadlines.lease_entries(queue))
+    found = yield from map_in_slices(order, lambda entry: deadlines.leased_job(queue, entry))
+    if state == "running":
+        return (yield from filter_in_slices(found, lambda job: job.deadline >= now))
+    return (yield from filter_in_slices(found, lambda job: job.deadline <= now))
+
+
+def _scheduled(q: Qless, now: int, queue: str) -> FoundJobs:
+    q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
+    waiting = yield from filter_in_slices(
+        examined(q.engine.index_of(SCHEDULED)),
+        lambda job: job.queue == queue and not _is_due(q, job, now),
+    )
+    rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(waiting))
+    order = yield from sort_in_slices(rows)
+    return (yield from map_in_slices(order, lambda row: row[3]))
+
+
+def _is_due(q: Qless, job: Job, now: int) -> bool:
+    """Return whether a job is due, by the clock that its due time follows."""
+    return job.due_at <= (now if job.origin == QLESS else q.engine.caller.server_time(now))
+
+
+def _blocked(q: Qless, queue: str) -> FoundJobs:
+    blocked = examined(q.engine.index_of(BLOCKED))
+    return (yield from filter_in_slices(blocked, lambda job: job.queue == queue))
+
+
+def throttled(q: Qless, args: Args) -> Any:
+    """queue, offset, count: the throttled jobs"""
+    queue = q.queue_name(text(args, 0, 'Jobs(): Arg "queue" missing'))
+    offset = int(number(args, 1, 'Jobs(): Arg "offset" not a number: ', 0))
+    count = int(number(args, 2, 'Jobs(): Arg "count" not a number: ', 25))
+    return at_once_if_short(_part(q, q.throttles.throttled_in_slices(queue), offset, count))
+
+
+def _part(q: Qless, work: FoundJobs, offset: int, count: int) -> Generator[None, None, list[str]]:
+    """Return up to `count` names from `offset`. Negative values count from the end."""
+    found = yield from work
+    first, end = range_of(len(found), offset, offset + count - 1)
+    return (yield from map_in_slices(found[first:end], lambda job: q.local(job.jid)))
+
+
+def _limited(
+    q: Qless, work: FoundJobs, offset: int, count: int
+) -> Generator[None, None, list[str]]:
+    found = limited((yield from work), offset, count)
+    return (yield from map_in_slices(found, lambda job: q.local(job.jid)))
+
+
+def range_of(size: int, first: int, last: int) -> tuple[int, int]:
+    """Return the start and the end of the range from `first` to `last` of a list, inclusive.
+    Negative values count from the end.
+    """
+    first = max(0, first + size) if first < 0 else first
+    last = last + size if last < 0 else last
+    return first, max(first, last + 1)
+
+
+def limited(found: list[Any], offset: int, count: int) -> list[Any]:
+    """Return up to `count` items from `offset`, or all of them if the count is negative."""
+    if offset < 0:
+        return []
+    return found[offset:] if count < 0 else found[offset : offset + count]
+
+
+def recurring_of(q: Qless, queue: str) -> list[str]:
+    mine = [r for r in q.recurring.values() if r.queue == queue]
+    return [q.local(r.jid) for r in sorted(mine, key=lambda r: (r.next, r.jid))]
+
+
+def strings_in_slices(texts: list[str]) -> Generator[None, None, bytes]:
+    """Return a JSON list as `lua.strings` does."""
+    parts: list[bytes] = []
+    for start in range(0, len(texts), ENCODED_NAMES):
+        if start:
+            yield
+        parts.append(lua.encode(texts[start : start + ENCODED_NAMES])[1:-1])
+    return b"[%b]" % b",".join(parts) if texts else lua.EMPTY_LIST
+
+
+# Workers
+
+
+def workers(q: Qless, now: int, args: Args) -> Any:
+    """No arguments for all; or one name"""
+    return at_once_if_short(_workers(q, now, args))
+
+
+def _workers(q: Qless, now: int, args: Args) -> Generator[None, None, bytes]:
+    yield from _prune_workers(q, now)
+    held = yield from _held_by(q, now)
+    if args:
+        running, stalled = held.get(text(args, 0, ""), ([], []))
+        shown = yield from strings_in_slices(running)
+        return b'{"jobs":%b,"stalled":%b}' % (shown, (yield from strings_in_slices(stalled)))
+    recent = yield from reverse_sort_in_slices(
+        (heard, name) for name, heard in list(q.workers.items())
+    )
+    names = [name for _, name in recent if q.is_listed(name)]
+    reply: bytes = lua.listed(
+        (yield from map_in_slices(names, lambda name: _counts(q, name, held)))
+    )
+    return reply
+
+
+def _counts(q: Qless, name: str, held: dict[str, tuple[list[str], list[str]]]) -> bytes:
+    local = q.local(name)
+    running, stalled = held.get(local, ([], []))
+    return lua.encode({"name": local, "jobs": len(running), "stalled": len(stalled)})
+
+
+def _prune_workers(q: Qless, now: int) -> Generator[None, None, None]:
+    oldest = now - lua.to_microseconds(q.setting("max-worker-age"))
+    old = [name for name, heard in q.workers.items() if heard <= oldest]
+    for done, name in enumerate(old, 1):
+        if q.engine.unavailable:
+            return  # it would change settings
+        if q.is_listed(name) and q.workers.get(name, now) <= oldest:
+            q.forget_worker(name)
+        if done % SLICE_SIZE == 0:
+            yield
+
+
+def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[str], list[str]]]]:
+    """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
+    leased = yield from filter_in_slices(
+        examined(q.engine.leased),
+        lambda job: job.holder_protocol == QLESS and q.is_listed(job.queue),
+    )
+    rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(leased))
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for done, row in enumerate((yield from reverse_sort_in_slices(rows)), 1):
+        job: Job = row[3]
+        details = own_details(job)
+        if details is None or details.lapsed_at is None:  # else its worker knows of the lost lock
+            running, stalled = found.setdefault(job.holder, ([], []))
+            if job.deadline >= now:
+                running.append(q.local(job.jid))
+            if job.deadline <= now:
+                stalled.append(q.local(job.jid))
+        if done % SLICE_SIZE == 0:
+            yield
+    return found
+
+
+# Tags
+
+
+def tags_get(q: Qless, args: Args) -> Any:
+    """tag, offset, count"""
+    tag = text(args, 0, 'Tag(): Arg "tag" missing')
+    offset = int(number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
+    count = int(number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
+    return at_once_if_short(_tagged(q, tag, offset, count))
+
+
+def _tagged(q: Qless, tag: str, offset: int, count: int) -> Generator[None, None, bytes]:
+    """Return the jobs with a tag, by the time it was added, then by jid."""
+    peers = q.tags.get(tag, {})
+    rows: list[tuple[int, str, int]] = []
+    for place, seq in enumerate(list(peers), 1):
+        job = q.engine.jobs.get(seq)
+        if job is not None and q.is_listed(job.queue):
+            rows.append((peers.get(seq, 0), job.jid, place))
+        if place % SLICE_SIZE == 0:
+            yield
+    order = yield from sort_in_slices(rows)
+    first, end = range_of(len(order), offset, offset + count - 1)
+    names = yield from map_in_slices(order[first:end], lambda row: q.local(row[1]))
+    return b'{"total":%d,"jobs":%b}' % (len(order), (yield from strings_in_slices(names)))
+
+
+def tags_top(q: Qless, args: Args) -> Any:
+    """offset, count: tags of two jobs or more, the most used first"""
+    offset = int(number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
+    count = int(number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
+    return at_once_if_short(_most_used(q, offset, count))
+
+
+def _most_used(q: Qless, offset: int, count: int) -> Generator[None, None, bytes]:
+    used: list[tuple[int, str]] = []
+    examined_rows = 0
+    for tag in list(q.tags):
+        seqs = list(q.tags.get(tag, ()))
+        jobs = 0
+        for seq in seqs if len(seqs) > 1 else ():
+            job = q.engine.jobs.get(seq)
+            jobs += job is not None and q.is_listed(job.queue)
+            examined_rows += 1
+            if examined_rows % SLICE_SIZE == 0:
+                yield
+        if jobs > 1:
+            used.append((jobs, tag))
+        examined_rows += 1
+        if examined_rows % SLICE_SIZE == 0:
+            yield
+    order = yield from reverse_sort_in_slices(used)
+    names = [tag for _, tag in limited(order, offset, count)]
+    return (yield from strings_in_slices(names))
+
+
+# Statistics
+
+
+def stats(q: Qless, now: int, args: Args) -> Any:
+    """queue, date"""
+    queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
+    date = lua.to_microseconds(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
+    return at_once_if_short(_stats(q, now, queue, date // DAY))
+
+
+def _stats(q: Qless, now: int, queue: str, number_of_day: int) -> Generator[None, None, bytes]:
+    failed = yield from failed_on(q, queue, number_of_day)
+    day = q.engine.current_statistics().days.get((queue, number_of_day)) or QueueDay(
+        queue, number_of_day
+    )
+    today = now // DAY
+    with_histogram = today - number_of_day < q.setting("histogram-history")
+    if today - number_of_day >= q.setting("stats-history"):
+        day = QueueDay(queue, number_of_day)
+    return lua.encode(
+        {
+            "run": _spread(day.run, with_histogram=with_histogram),
+            "failures": day.failed,
+            "retries": day.retries,
+            "failed": failed,
+            "wait": _spread(day.wait, with_histogram=with_histogram),
+        }
+    )
+
+
+def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None, int]:
+    """Return the number of failed jobs of a queue whose last failure was on that day."""
+
+    def failed_then(job: Job) -> bool:
+        return (
+            job.queue == queue
+            and job.failure is not None
+            and job.failure.last_at // DAY == number_of_day
+        )
+
+    found = yield from filter_in_slices(examined(q.engine.dead), failed_then)
+    return len(found) + len(
+        (yield from filter_in_slices(examined(q.engine.dead_kept), failed_then))
+    )
+
+
+def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
+    """Return statistics with the keys of the code and the keys of the spec."""
+    slots = spread.histogram if with_histogram else {}
+    return {
+        "std": float(b"%.14g" % spread.variance**0.5),
+        "histogram": [slots.get(slot, 0) for slot in range(SLOTS)],
+        "mean": float(b"%.14g" % spread.mean),
+        "count": spread.count,
+        "total": spread.count,
+        "variance": float(b"%.14g" % spread.variance),
+    }
+
+
+COMMANDS: Final = {"jobs": jobs, "workers": workers, "stats": stats}
