@@ -15,7 +15,7 @@ from .resp import Parts, Reply
 from .state import Qless
 
 #: Number of jobs that are popped or written in one slice.
-JOBS_BATCH_SIZE: Final = 25
+JOBS_BATCH_SIZE: Final = 20
 #: Up to this number of jobs is popped or written in one step.
 MAX_JOBS_AT_ONCE: Final = 50
 #: Number of arguments that one slice of a command without a reply uses.
