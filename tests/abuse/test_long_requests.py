@@ -13,7 +13,7 @@ import pytest
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
-from millrace.protocols.faktory.bulk import BulkRequest, Read, Readings, execute_bulk
+from millrace.protocols.faktory.bulk import BulkRequest, Read, ReadCursors, execute_bulk
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
@@ -329,7 +329,7 @@ def test_a_large_job_is_shown_without_a_copy() -> None:
 def test_a_bulk_read_examines_some_jobs_in_each_slice() -> None:
     port = Port(5000)
     request = BulkRequest(read=Read(queue="none"))
-    work = execute_bulk(port.engine, request, Readings(), port, lambda: None, NOW)
+    work = execute_bulk(port.engine, request, ReadCursors(), port, lambda: None, NOW)
     reply, slices = port.finish(work)
     assert reply == b'{"cursor":null,"jobs":[]}'
     assert slices >= 10
