@@ -6,7 +6,7 @@ from .component import Component, IndexProblem, Problems
 from .details import JobDetails
 from .job import NO_PROTOCOL, Extra, Job
 
-#: The prefix of the settings with tracked ids. Existing databases use it.
+#: The prefix of the settings with tracked ids. Do not change it: existing databases use it.
 TRACKED: Final = "qless/tracked/"
 
 
@@ -19,13 +19,13 @@ class Annotations(Component):
         self._jobs = jobs
         #: Tag -> seq -> the time at which the job got the tag.
         self.tags: dict[str, dict[int, int]] = {}
-        #: Tracked ids with the start of the tracking, in the order of these times, then of the ids.
+        #: Tracked id -> the time at which the tracking started.
         self.tracked: dict[str, int] = {}
 
     # Tags
 
     def add(self, job: Job) -> None:
-        """Enter a job under its tags."""
+        """Add a job to the index of its tags."""
         for tag, when in tags_of(job):
             self.tags.setdefault(str(tag), {})[job.seq] = when
 
@@ -144,7 +144,7 @@ def ensure_details(job: Job) -> JobDetails:
 
 
 def own_details(job: Job) -> JobDetails | None:
-    """The details of a job that has some."""
+    """The details of a job, or None if it has none."""
     return None if job.extra is None else job.extra.details
 
 

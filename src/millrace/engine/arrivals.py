@@ -37,7 +37,7 @@ class Arrivals:
         if not position:
             if push.origin in self._own_clock:
                 position = self._positions.tied.of_new_job(push.queue, now)
-            elif now > self._positions.last:  # the usual case, without a call
+            elif now > self._positions.last:  # the usual case, inlined
                 self._positions.last = position = now
             else:
                 position = self._positions.next(now)
@@ -95,7 +95,7 @@ class Arrivals:
         pushes = list(pushes)
         for number, push in enumerate(pushes):
             if any(b == 0 or b < -number for b in push.blockers):
-                raise NoSuchJob(f"job {number} of the batch waits for a job that is not before it")
+                raise NoSuchJob(f"job {number} waits for a job that does not precede it")
         for push in pushes:
             if push.blockers:
                 push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]

@@ -77,8 +77,8 @@ class Assignments:
         found = [self._queues[name] for name in queues if name in self._queues]
         found = [queue for queue in found if queue.counts[READY] and not queue.paused]
         while found:
-            at = engine.random.randrange(len(found)) if len(found) > 1 else 0
-            queue = found[at]
+            index = engine.random.randrange(len(found)) if len(found) > 1 else 0
+            queue = found[index]
             job = self._next_job(queue, now)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now):
@@ -86,7 +86,7 @@ class Assignments:
                 return job
             assert self._limits.in_use, "the queue's counter is wrong"
             queue.last_requested_at = now
-            del found[at]
+            del found[index]
         return None
 
     def lease_job(
@@ -152,7 +152,7 @@ class Assignments:
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
     ) -> bool:
-        """Lease a job that was removed from the ready jobs. Return whether an earlier change of the
+        """Lease a job that was removed from the ready jobs. Return whether an earlier change to the
         job, such as its push or its transition to ready, is not committed: the reply with the lease
         must then wait.
         """
@@ -171,7 +171,7 @@ class Assignments:
             lifetime.lease_wait = wait
             lifetime.renewals = 0
         if until is None:
-            duration = job.lease_duration  # `add_time` without a call
+            duration = job.lease_duration  # `add_time`, inlined
             has_end = duration <= FOREVER - now and actor not in self._bound
             until = now + duration if has_end else FOREVER
         history = job.history  # `ensure_lifetime` can have created it

@@ -24,8 +24,9 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The maximum number of earlier failures whose backtraces a job keeps, and the maximum number of
-#: characters of these backtraces: the store writes them again with each change of the job.
+#: The maximum number of earlier failures whose backtraces a job keeps, and the maximum numbers of
+#: characters of these backtraces and of each message: the store writes them again with each change
+#: to the job.
 MAX_EARLIER_FAILURES: Final = 10
 EARLIER_FAILURES_LIMIT: Final = 8_000
 MAX_EARLIER_MESSAGE: Final = 300
@@ -59,7 +60,7 @@ class Attempts:
         keep_until: int,
         unleased: bool,
     ) -> None:
-        """End a job with success; see Engine.complete."""
+        """Complete a job; see Engine.complete."""
         is_leased = job.state == LEASED
         if not is_leased and not (unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased
@@ -203,8 +204,8 @@ class Attempts:
             engine.removal.remove_queue_if_left(job, queue.name, now)
 
     def _use_server_clock(self, job: Job, now: int) -> int:
-        """Let the server's clock apply to the rest of the command, and return its time. The policy
-        of the job decides about its retries and its retention, and uses this clock.
+        """Use the server's clock for the rest of the command, and return its time. The policy of
+        the job, which decides on its retries and its retention, uses this clock.
         """
         caller = self._engine.caller
         now = caller.server_time(now)
@@ -314,7 +315,7 @@ class Attempts:
 
 
 def clear_failures(job: Job) -> None:
-    """Forget the failures of a job that is about to succeed."""
+    """Reset the number of failures of a job that is about to succeed."""
     if job.history.failures:
         ensure_history(job).failures = 0
 

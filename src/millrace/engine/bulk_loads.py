@@ -5,8 +5,8 @@ protocol can lease a blocked job. A load can therefore be discarded before its r
 effect.
 
 A client opens a load and stages jobs in it, each jid once. The client then releases or discards the
-load, some jobs at a time. After the release has started, no job can be staged, so a repeated load
-cannot run jobs twice. The engine remembers the name of a released load for a while; a discarded
+load in batches. After the release has started, no job can be staged, so a repeated load
+cannot run jobs twice. The engine remembers the names of the last released loads; a discarded
 load can be opened again. The state of a load is a setting of the engine, as durable as the jobs.
 """
 
@@ -26,13 +26,13 @@ State = Literal["open", "releasing", "released"]
 #: Maximum number of loads, including released ones. Above it, a new load replaces the oldest load
 #: without staged jobs.
 MAX_LOADS: Final = 1000
-#: Maximum number of jobs with one jid that `stage` examines.
+#: Maximum number of jobs with the same jid that `stage` examines.
 MAX_DUPLICATES: Final = 1000
 
 
 class BulkLoad(msgspec.Struct, array_like=True):
     state: State
-    #: The time of the last change of the state.
+    #: The time of the last change to the state.
     at: int
     #: The number of jobs at the start of the release.
     total: int = 0
@@ -53,8 +53,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def find(engine: Engine, name: str) -> BulkLoad | None:
-    kept = engine.settings.get(LOADS + name)
-    return None if kept is None else _decode(kept)
+    setting = engine.settings.get(LOADS + name)
+    return None if setting is None else _decode(setting)
 
 
 def load_status(engine: Engine, name: str, load: BulkLoad) -> LoadStatus:
@@ -64,7 +64,7 @@ def load_status(engine: Engine, name: str, load: BulkLoad) -> LoadStatus:
 
 
 def list_loads(engine: Engine) -> list[LoadStatus]:
-    """All loads, by the time of their last change."""
+    """All loads, in the order of their last changes."""
     found = [load_status(engine, name, load) for name, load in _all(engine)]
     return sorted(found, key=lambda each: each.at)
 
@@ -82,7 +82,7 @@ def open_load(engine: Engine, name: str, now: int) -> LoadStatus:
 
 
 def stage(engine: Engine, name: str, push: NewJob, now: int) -> bool:
-    """Stage a job in an open load, unless the load has a job of that jid."""
+    """Stage a job in an open load, unless the load has a job with that jid."""
     if push.jid in engine.by_jid:
         duplicates = engine.find_all(push.jid, MAX_DUPLICATES)
         if len(duplicates) > MAX_DUPLICATES:
@@ -122,7 +122,7 @@ def first(engine: Engine, name: str, count: int) -> list[Job]:
 
 
 def release(engine: Engine, name: str, count: int, now: int) -> int:
-    """Release up to `count` jobs of a sealed load, and return their number."""
+    """Release up to `count` jobs of a load whose release has started. Return their number."""
     jobs = first(engine, name, count)
     for job in jobs:
         engine.edits.release_from_load(job, now)
@@ -133,7 +133,7 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
 
 
 def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
-    """Remove up to `count` staged jobs of an open load; the load ends with its last job."""
+    """Remove up to `count` staged jobs of an open load, and remove the load with its last job."""
     load = find(engine, name)
     if load is None:
         engine.caller.wait()

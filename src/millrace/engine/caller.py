@@ -4,14 +4,14 @@ The server executes one command at a time, so the engine has one current caller:
 connection sets `engine.caller` for the duration of a command. Between commands, for timers and
 deliveries, it is `engine.server_caller`.
 
-A verb that changes something durable sets `must_wait` of the current caller: its reply is sent
-after the commit. A lease sets it only if an earlier change of its job is not committed. A reply
-that depends on changes of other clients, because it reports something as present, absent or ended,
+A method that makes a durable change sets `must_wait` of the current caller: its reply is sent
+after the commit. A lease sets it only if an earlier change to its job is not committed. A reply
+that depends on changes by other clients, because it reports something as present, absent or ended,
 calls `wait()`.
 
-A caller may have its own clock. The `now` of a verb is then by this clock, and `clock_offset`
-converts it to the server's. A job and a lease store the offset of the client that changed them, so
-a wrong clock affects only the jobs of this client.
+A caller may have its own clock. The `now` of a method is then the time of this clock, and
+`clock_offset` converts it to the server's. A job and a lease store the offset of the client that
+changed them, so a wrong clock affects only the jobs of this client.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class Caller:
         self.protocol = protocol
         #: The name under which the connection holds leases; empty if its workers have names.
         self.holder = holder
-        #: The times of the current command are by the clock of the client.
+        #: Whether the times of the current command are those of the client's clock.
         self.own_clock = False
         #: How far this clock was ahead of the server's in the last command with a time.
         self.clock_offset = 0
@@ -37,12 +37,12 @@ class Caller:
         self.must_wait = False
 
     def wait(self) -> None:
-        """Let the reply wait if any change is uncommitted."""
+        """Make the reply wait if any change is uncommitted."""
         if not self.must_wait and self._engine.has_uncommitted:
             self.must_wait = True
 
     def use_own_clock(self, time: int, now: int) -> None:
-        """Begin a command with a time of its client. `now` is the server's time."""
+        """Begin a command whose time was sent by its client. `now` is the server's time."""
         self.clock_offset = time - now
         self.own_clock = True
 

@@ -3,7 +3,7 @@
 A job can have any number of dependents. When it ends, the engine handles the first
 CASCADE_BATCH_SIZE of them in the same turn, and a timer continues with the rest. If dependents
 remain, the change set that ends the job also contains a durable setting that records this, so a
-restart or a refused commit loses none.
+restart or a refused commit loses none of them.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,7 @@ class Cascades:
         self._engine = engine
         #: Unfinished cascades by the seq of the blocker. The last one continues first.
         self.pending = engine.dependencies.ending
-        #: The last dependent that a cascade of failures has examined.
+        #: Blocker -> the last dependent that its cascade of failures has examined.
         self._position: dict[int, int] = {}
 
     def load(self, settings: dict[str, bytes]) -> None:
@@ -100,7 +100,7 @@ class Cascades:
                 attempts.fail_blocked(job, now)
             if not next_dependent(blocker, position.get(blocker, 0)):
                 failing.pop()
-                self._end_of_failures(blocker, now)
+                self._end_failures(blocker, now)
             if fails:
                 failing.append(seq)
         for blocker in failing:
@@ -111,7 +111,7 @@ class Cascades:
     def _fails_with_blocker(self, job: Job) -> bool:
         return self._engine.rules.policies[job.origin].fails_with_blocker
 
-    def _end_of_failures(self, blocker: int, now: int) -> None:
+    def _end_failures(self, blocker: int, now: int) -> None:
         """End a cascade of failures; unblock the other dependents of a removed or done blocker."""
         self._position.pop(blocker, None)
         self._set_pending(blocker, None, now)

@@ -30,7 +30,7 @@ class ChangeSet:
     def __init__(self) -> None:
         self.new: dict[int, Job] = {}
         self.changed: dict[int, Job] = {}
-        #: Jobs with changed pushed fields.
+        #: Jobs whose pushed fields have changed.
         self.rewritten: dict[int, Job] = {}
         self.removed: dict[int, None] = {}
         #: Name -> paused, or None for a removed queue.
@@ -40,11 +40,11 @@ class ChangeSet:
         #: Key -> value, or None for a deleted setting.
         self.settings: dict[str, bytes | None] = {}
         self.events: list[Row] = []
-        #: Leases of connections that ended: seq -> holder. Only a revert reads them.
+        #: Ended leases of connections: seq -> holder. Only a revert reads them.
         self.ended_leases: dict[int, str] = {}
         #: The number of changes without an event.
         self.edits = 0
-        #: The number of events of leases.
+        #: The number of `leased` events.
         self.leases = 0
         #: The number of events that the statistics include.
         self.folded = 0
@@ -81,12 +81,12 @@ class ChangeSet:
         )
 
     def record(self, job: Job) -> None:
-        """Record a change of a job without an event; the changes of a new job are part of it."""
+        """Record a change to a job without an event; the changes to a new job are part of it."""
         if job.seq not in self.new:
             self.changed[job.seq] = job
 
     def touches(self, seq: int) -> bool:
-        """Whether the change set has a change of that job."""
+        """Whether the change set has a change to that job."""
         return (
             seq in self.changed or seq in self.new or seq in self.rewritten or seq in self.removed
         )

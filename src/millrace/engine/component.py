@@ -1,8 +1,9 @@
 """The components of an engine: each has one part of the state that is derived from the jobs.
 
-The job records are the source of truth. A start adds every job to all components. The undo of a
-refused commit removes the jobs that it touched and adds them as the store has them. A flush and a
-repair clear all components. Each component reports its own problems; see consistency.py.
+The job records are the source of truth. At start-up, every job is added to all components. The undo
+of a refused commit removes the jobs that it touched and adds them again as they are in the store. A
+flush and a repair clear all components. Each component reports its own problems; see
+consistency.py.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ class Component:
     __slots__ = ()
 
     def add(self, job: Job) -> None:
-        """Enter a job with its current state and queue."""
+        """Add a job with its current state and queue."""
         raise NotImplementedError
 
     def remove(self, job: Job) -> None:

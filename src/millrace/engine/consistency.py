@@ -3,7 +3,7 @@
 The job records are the source of truth. All other state of the engine (ids, indexes by state, the
 order of ready jobs, counts, timers, dependencies) is derived from them. `check_engine` derives this
 state again and compares it; `repair` rebuilds it, as a restart does. Every reported problem is a
-defect of the engine. Both functions examine every job, which takes about a second per 100,000 jobs.
+defect in the engine. Both functions examine every job, which takes about a second per 100,000 jobs.
 
 `check_in_slices` lets the engine change between two slices. Each item is examined within one slice,
 so its problems are real. Counts and the order of a queue need several slices: they are compared
@@ -27,7 +27,7 @@ from .table import is_existing
 
 #: A report lists at most this number of problems, and counts all of them.
 MAX_LISTED_PROBLEMS: Final = 1000
-#: Items that one slice examines.
+#: The number of items that one slice examines.
 CHECK_BATCH_SIZE: Final = 100
 
 
@@ -59,7 +59,7 @@ class ConsistencyReport:
 
 
 def check_engine(engine: Engine) -> ConsistencyReport:
-    """Compare all derived state with the records, without changes."""
+    """Compare all derived state with the records, without changing anything."""
     work = check_in_slices(engine)
     while True:
         try:

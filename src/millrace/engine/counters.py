@@ -12,7 +12,7 @@ class Totals:
 
 
 class TimerCounts:
-    """The number of transitions by timers since the start."""
+    """The number of transitions by timers since the server started."""
 
     __slots__ = ("evicted", "expired", "purged", "retried", "started")
 

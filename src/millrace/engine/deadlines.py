@@ -2,7 +2,7 @@
 
 No timer of the engine ends a lease whose holder has its own clock: a later command of a client
 finds that the lease has expired by the clock of that client. In the same way, a client finds the
-scheduled jobs that are due by its clock. Those jobs also have a timer of the server.
+scheduled jobs that are due by its clock. Those jobs also have a timer of the engine.
 
 A queue has a heap for each of the two. An entry is stale after its job has changed; every entry is
 compared with its job when it is used.
@@ -31,8 +31,8 @@ Heap = list[tuple[int, int]]
 
 class Deadlines(Component):
     __slots__ = (
+        "_found_by_queue",
         "_found_due",
-        "_found_in",
         "_jobs",
         "_max_offset",
         "_own_clock",
@@ -53,7 +53,7 @@ class Deadlines(Component):
         #: client that only reads changes no job, but replies show them as waiting.
         self._found_due: dict[int, tuple[str, int]] = {}
         #: The seqs of these jobs by queue.
-        self._found_in: dict[str, dict[int, None]] = {}
+        self._found_by_queue: dict[str, dict[int, None]] = {}
         self.max_found = MAX_FOUND_DUE
         #: The largest offset of a holder's clock from the server's.
         self._max_offset = 0
@@ -61,7 +61,7 @@ class Deadlines(Component):
     # Changes
 
     def add(self, job: Job) -> None:
-        """Enter a job with a new end of its lease, or with a new due time."""
+        """Add a job with a new end of its lease, or with a new due time."""
         if job.state == LEASED:
             if job.history.holder_protocol in self._own_clock:
                 self._max_offset = max(self._max_offset, read_details(job).lease_offset)
@@ -93,7 +93,7 @@ class Deadlines(Component):
         self.leases.clear()
         self.due.clear()
         self._found_due.clear()
-        self._found_in.clear()
+        self._found_by_queue.clear()
         self._max_offset = 0
 
     def _current(self, queue: str, entry: tuple[int, int]) -> Job | None:
@@ -109,7 +109,7 @@ class Deadlines(Component):
             return job.history.deadline if job.history.holder_protocol in self._own_clock else None
         return job.due_at if job.state == SCHEDULED and job.origin in self._own_clock else None
 
-    # Leases. `now` is by the clock of the client.
+    # Leases. `now` is the time of the client's clock.
 
     def expired(self, queue: str, now: int, limit: Number) -> list[Job]:
         """Jobs of a queue with an expired lease, the earliest first. Their entries remain."""
@@ -137,26 +137,28 @@ class Deadlines(Component):
         found: set[int] = set()
         pending = [0]
         while pending and len(found) < limit:
-            at = pending.pop()
-            if at >= len(heap) or heap[at][0] >= last:
+            index = pending.pop()
+            if index >= len(heap) or heap[index][0] >= last:
                 continue  # the entries below it in the heap are later
-            job = self._current(queue, heap[at])
+            job = self._current(queue, heap[index])
             if (
                 job is not None
                 and job.state == LEASED
                 and job.history.deadline < caller.time(now, read_details(job).lease_offset)
             ):
                 found.add(job.seq)
-            pending += (2 * at + 1, 2 * at + 2)
+            pending += (2 * index + 1, 2 * index + 2)
         return len(found)
 
     def leased(self, queue: str) -> list[Job]:
-        """All jobs of a queue whose holder has its own clock, the earliest end first."""
+        """The leased jobs of a queue whose holders have their own clocks, by deadline."""
         jobs = [self._current(queue, each) for each in sorted(set(self.leases.get(queue, ())))]
         return [job for job in jobs if job is not None and job.state == LEASED]
 
     def lease_entries(self, queue: str) -> set[tuple[int, int]]:
-        """Pairs of the end of a lease and a job: those of `leased`, and stale ones. A copy."""
+        """A copy of the lease entries of a queue, including stale ones: pairs of deadline and
+        seq.
+        """
         return set(self.leases.get(queue, ()))
 
     def leased_job(self, queue: str, entry: tuple[int, int]) -> Job | None:
@@ -182,9 +184,9 @@ class Deadlines(Component):
             if self._found_due.get(job.seq, (queue, 0))[0] != queue:
                 self._forget_found(job.seq)
             self._found_due[job.seq] = (queue, job.due_at)
-            self._found_in.setdefault(queue, {})[job.seq] = None
+            self._found_by_queue.setdefault(queue, {})[job.seq] = None
         if found:
-            self._drop_stale(self.due[queue], queue, SCHEDULED)  # the entry can be in it already
+            self._drop_stale(self.due[queue], queue, SCHEDULED)  # the entry can already be in it
         while len(self._found_due) > self.max_found:
             self._forget_found(next(iter(self._found_due)))
         return found
@@ -192,10 +194,10 @@ class Deadlines(Component):
     def _forget_found(self, seq: int) -> None:
         entry = self._found_due.pop(seq, None)
         if entry is not None:
-            seqs = self._found_in[entry[0]]
+            seqs = self._found_by_queue[entry[0]]
             del seqs[seq]
             if not seqs:
-                del self._found_in[entry[0]]
+                del self._found_by_queue[entry[0]]
 
     def take_due(self, queue: str, now: int, limit: Number) -> list[Job]:
         """Remove scheduled jobs that are due from their heap: up to `limit` jobs, and those that a
@@ -220,7 +222,7 @@ class Deadlines(Component):
         """Add the jobs that a client has found due before. Their entries become stale, or remain
         if the jobs stay scheduled.
         """
-        for seq in self._found_in.get(queue, ()):
+        for seq in self._found_by_queue.get(queue, ()):
             due = self._found_due[seq][1]
             job = self._current(queue, (due, seq)) if due <= now else None
             if job is not None and job.state == SCHEDULED:

@@ -43,9 +43,9 @@ class Dependencies(Component):
 
     def next_dependent(self, blocker: int, after: int) -> int:
         """The seq of the first dependent above `after`; 0 if there is none."""
-        peers = self.by_blocker.get(blocker, [])
-        at = bisect_right(peers, after)
-        return peers[at] if at < len(peers) else 0
+        dependents = self.by_blocker.get(blocker, [])
+        index = bisect_right(dependents, after)
+        return dependents[index] if index < len(dependents) else 0
 
     def can_block(self, seq: int, origin: int) -> bool:
         """Whether a job of this origin can wait for that job: it exists and is not done. A dead job
@@ -59,7 +59,7 @@ class Dependencies(Component):
     # Changes
 
     def add(self, job: Job) -> None:
-        """Enter a job with the blockers of its record."""
+        """Add a job with the blockers of its record."""
         for blocker in blockers_of(job):
             self.link(blocker, job.seq)
 
@@ -93,19 +93,19 @@ class Dependencies(Component):
         """Remove some blockers of a job."""
         if job.extra is None:
             return
-        gone = set(blockers).intersection(job.extra.blockers)
-        job.extra.blockers = [seq for seq in job.extra.blockers if seq not in gone]
-        for seq in gone:
+        removed = set(blockers).intersection(job.extra.blockers)
+        job.extra.blockers = [seq for seq in job.extra.blockers if seq not in removed]
+        for seq in removed:
             self.unlink(seq, job.seq)
 
     def take_dependents(self, blocker: int, limit: int) -> Iterator[Job]:
         """Remove a blocker from the records of its first dependents, and yield them."""
-        peers = self.by_blocker.get(blocker, [])
-        if len(peers) <= limit:
+        dependents = self.by_blocker.get(blocker, [])
+        if len(dependents) <= limit:
             taken = self.by_blocker.pop(blocker, [])
         else:
-            taken = peers[:limit]
-            del peers[:limit]
+            taken = dependents[:limit]
+            del dependents[:limit]
         for seq in taken:
             job = self._jobs.get(seq)
             if job is not None and job.extra is not None and blocker in job.extra.blockers:
@@ -113,20 +113,20 @@ class Dependencies(Component):
                 yield job
 
     def link(self, blocker: int, seq: int) -> None:
-        peers = self.by_blocker.setdefault(blocker, [])
-        if not peers or peers[-1] < seq:
-            peers.append(seq)
+        dependents = self.by_blocker.setdefault(blocker, [])
+        if not dependents or dependents[-1] < seq:
+            dependents.append(seq)
             return
-        at = bisect_left(peers, seq)
-        if peers[at] != seq:
-            peers.insert(at, seq)
+        index = bisect_left(dependents, seq)
+        if dependents[index] != seq:
+            dependents.insert(index, seq)
 
     def unlink(self, blocker: int, seq: int) -> None:
-        peers = self.by_blocker.get(blocker, [])
-        at = bisect_left(peers, seq)
-        if at < len(peers) and peers[at] == seq:
-            del peers[at]
-        if not peers:
+        dependents = self.by_blocker.get(blocker, [])
+        index = bisect_left(dependents, seq)
+        if index < len(dependents) and dependents[index] == seq:
+            del dependents[index]
+        if not dependents:
             self.by_blocker.pop(blocker, None)
 
     # Checks
@@ -158,9 +158,9 @@ class Dependencies(Component):
                     yield from self._dependent_problems(seq, dependent, times)
 
     def _is_dependent(self, blocker: int, dependent: int) -> bool:
-        peers = self.by_blocker.get(blocker, [])
-        at = bisect_left(peers, dependent)
-        return at < len(peers) and peers[at] == dependent
+        dependents = self.by_blocker.get(blocker, [])
+        index = bisect_left(dependents, dependent)
+        return index < len(dependents) and dependents[index] == dependent
 
     def _blocker_problem(self, job: Job, seq: int) -> str:
         blocker = self._jobs.get(seq)
@@ -169,7 +169,7 @@ class Dependencies(Component):
         if blocker.state == DONE:
             return f"the job waits for {blocker.jid}, which is done"
         if job.seq not in self.by_blocker.get(seq, ()):
-            return f"the job is not a dependent of {blocker.jid}, for which it waits"
+            return f"the job waits for {blocker.jid}, which does not list it"
         return ""
 
     def _dependent_problems(self, seq: int, dependent: int, times: int) -> Iterator[IndexProblem]:
@@ -185,9 +185,7 @@ class Dependencies(Component):
                 job=job,
             )
         elif times > 1:
-            yield IndexProblem(
-                "dependency", f"the job is {times} times a dependent of job {seq}", job=job
-            )
+            yield IndexProblem("dependency", f"job {seq} lists the job {times} times", job=job)
 
 
 def blockers_of(job: Job) -> list[int]:

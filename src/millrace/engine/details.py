@@ -1,7 +1,7 @@
 """Details that few jobs have: tags with their times, a log, limits, a grace period.
 
-A job without details uses no memory for them; `Extra.details` has them. Times are by the clock
-of the job's client, in microseconds since 1970.
+The details are in `Extra.details`; a job without any uses no memory for them. Times are those of
+the client's clock, in microseconds since 1970.
 """
 
 from typing import Any
@@ -94,10 +94,10 @@ class JobDetails:
         self.parked = parked
         #: Keys of limits that a client released while a worker held the job.
         self.released_limits = [] if released_limits is None else released_limits
-        #: A lower priority runs first.
+        #: Whether a lower priority runs first.
         self.lower_first = lower_first
         #: How far the clock of the client that last changed the job is ahead of the server's. The
-        #: times of a job with a client's clock are by this clock.
+        #: times of a job with a client's clock are those of this clock.
         self.clock_offset = clock_offset
         #: The same offset for the client that leased it. The lease ends by this clock.
         self.lease_offset = lease_offset
@@ -110,7 +110,9 @@ class JobDetails:
     def add_entry(
         self, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
     ) -> None:
-        """Append to the log. It keeps its first entry and the newest `limit` - 1; 0: no limit."""
+        """Append an entry to the log, which keeps its first and its newest entries: at most
+        `limit`. 0: no limit.
+        """
         self.log.append((when // 1_000_000, word, fields))
         if 0 < limit < len(self.log):
             self.log[1:] = self.log[len(self.log) - limit + 1 :] if limit > 1 else []

@@ -124,7 +124,7 @@ class DueTimers:
         self._job_due(job, now)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
-        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
+        """Make ready up to `limit` scheduled jobs of a queue that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
         if not self._engine.unavailable:

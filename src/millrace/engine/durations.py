@@ -1,8 +1,8 @@
-"""Durations, recent and since the start of the server.
+"""Durations, recent and since the server started.
 
 This module counts durations in slots of growing width, four per power of two of microseconds. Each
-percentile is therefore accurate to 20 %, and recording a duration takes constant time. A restart
-clears all counts.
+percentile is therefore accurate to within 20%, and recording a duration takes constant time. A
+restart clears all counts.
 """
 
 from collections import defaultdict
@@ -36,16 +36,16 @@ def slot_limit(slot: int) -> int:
 Percentiles = tuple[int, int, int, int]
 
 
-def percentiles(*some: Mapping[int, int]) -> Percentiles:
+def percentiles(*groups: Mapping[int, int]) -> Percentiles:
     """Percentiles over all of these counts."""
-    together = Counts(int)
-    for counts in some:
-        for where, count in counts.items():
-            together[where] += count
-    total = sum(together.values())
+    total_counts = Counts(int)
+    for counts in groups:
+        for slot, count in counts.items():
+            total_counts[slot] += count
+    total = sum(total_counts.values())
     if not total:
         return (0, 0, 0, 0)
-    slots = sorted(together.items())
+    slots = sorted(total_counts.items())
     p50, p95, p99 = (_percentile(slots, total * part) for part in (0.5, 0.95, 0.99))
     return total, p50, p95, p99
 
@@ -53,10 +53,10 @@ def percentiles(*some: Mapping[int, int]) -> Percentiles:
 def _percentile(slots: Iterable[tuple[int, int]], wanted: float) -> int:
     """The middle of the slot in which the running count reaches `wanted`."""
     seen = 0
-    for where, count in slots:
+    for slot, count in slots:
         seen += count
         if seen >= wanted:
-            return (slot_limit(where - 1) + slot_limit(where) - 1) // 2 if where else 0
+            return (slot_limit(slot - 1) + slot_limit(slot) - 1) // 2 if slot else 0
     return 0
 
 
@@ -71,7 +71,7 @@ class Durations:
     __slots__ = ("before", "counts", "recent", "sum")
 
     def __init__(self) -> None:
-        #: Since the start.
+        #: Since the server started.
         self.counts = [0] * SLOTS
         self.sum = 0
         #: In the current window and in the one before.
@@ -79,10 +79,10 @@ class Durations:
         self.before = Counts(int)
 
     def add(self, microseconds: int) -> None:
-        where = duration_slot(microseconds)
-        self.counts[where] += 1
+        slot = duration_slot(microseconds)
+        self.counts[slot] += 1
         self.sum += microseconds
-        self.recent[where] += 1
+        self.recent[slot] += 1
 
     def next_window(self) -> None:
         """Start the next window."""
@@ -112,7 +112,7 @@ class RecentDurations:
     __slots__ = ("_before", "_recent", "failed", "pushed", "run_sum", "runs", "wait_sum", "waits")
 
     def __init__(self) -> None:
-        # Since the start, including events of refused commits.
+        # Since the server started, including events of refused commits.
         self.pushed = 0
         #: The number of failed attempts.
         self.failed = 0
@@ -129,14 +129,14 @@ class RecentDurations:
         return sum(self.runs)
 
     def add_waits(self, queue: str, waits: list[int]) -> None:
-        _count(waits, self.waits, self._of(queue)[0])
+        _count(waits, self.waits, self._counts_of(queue)[0])
         self.wait_sum += sum(waits)
 
     def add_runs(self, queue: str, runs: list[int]) -> None:
-        _count(runs, self.runs, self._of(queue)[1])
+        _count(runs, self.runs, self._counts_of(queue)[1])
         self.run_sum += sum(runs)
 
-    def _of(self, queue: str) -> tuple[Counts, Counts]:
+    def _counts_of(self, queue: str) -> tuple[Counts, Counts]:
         """The current counts of waits and runs of a queue."""
         found = self._recent.get(queue)
         if found is None:
@@ -170,6 +170,6 @@ def _count(durations: Iterable[int], counts: list[int], recent: Counts) -> None:
     """Count durations in both collections, without a function call for each duration."""
     for duration in durations:
         bits = duration.bit_length()
-        where = 4 * bits - 12 + (duration >> bits - 3) if bits > 2 else duration
-        counts[where] += 1
-        recent[where] += 1
+        slot = 4 * bits - 12 + (duration >> bits - 3) if bits > 2 else duration
+        counts[slot] += 1
+        recent[slot] += 1

@@ -1,4 +1,4 @@
-"""Changes of jobs and queues that are not transitions: they have no event, and the reply waits for
+"""Changes to jobs and queues that are not transitions: they have no event, and the reply waits for
 them.
 """
 
@@ -32,7 +32,7 @@ class Edits:
         self._engine.caller.must_wait = True
 
     def record_job(self, job: Job) -> None:
-        """Record a change of a job that is not a transition. The reply waits for it."""
+        """Record a change to a job that is not a transition. The reply waits for it."""
         self._engine.change_set.record(job)
         self.record()
 
@@ -67,7 +67,7 @@ class Edits:
         self.record_job(job)
 
     def pause_queue(self, name: str, *, paused: bool, now: int) -> None:
-        """Pause or resume a queue. This does not create an unknown queue."""
+        """Pause or resume a queue. An unknown queue is not created."""
         engine = self._engine
         queue = engine.queues.get(name)
         if queue is None or not queue.registered or queue.paused == paused:

@@ -49,19 +49,19 @@ from .transactions import Transactions
 from .transitions import Transitions
 from .waiters import Waiter, WaiterSet
 
-#: Due timers that one tick handles.
+#: The number of due timers that one tick handles.
 TICK_BATCH_SIZE: Final = 100
 
 
 class Engine:
-    """All commands of clients, protocols and the server: each verb and view calls a component."""
+    """All commands of clients, protocols and the server: each method calls a component."""
 
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
         self.random = random
         self.rules = rules
         self._own_clock = rules.own_clock
-        #: The reason why the store fails; empty if it works. While it fails, no job changes, and
-        #: clients wait.
+        #: The reason why the store is unavailable; empty if it is available. While it is
+        #: unavailable, no job changes, and clients wait.
         self.unavailable = ""
         #: The reason why new jobs are refused; empty if they are accepted. The protocols check it.
         self.pushes_refused = ""
@@ -155,21 +155,21 @@ class Engine:
         return self.jobs.get(seq)
 
     def find(self, jid: str) -> Job | None:
-        """The oldest job of that jid."""
+        """The oldest job with that jid."""
         return self.by_jid.get(jid)
 
     def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
-        """The jobs of that jid, the oldest first; with `newest`, only the oldest one and at most
+        """The jobs with that jid, the oldest first; with `newest`, only the oldest one and at most
         this number of the newest ones.
         """
         return self.table.find_all(jid, newest)
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
-        """Jobs of that jid with a lower seq, the newest first."""
+        """Jobs with that jid and a lower seq, the newest first."""
         return self.table.find_below(jid, below, limit)
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
-        """The leased job of that jid that a worker of this protocol may end."""
+        """The leased job with that jid that a worker of this protocol may end."""
         return self.table.find_leased(jid, actor, holder)
 
     def count_of(self, jid: str) -> int:
@@ -188,7 +188,7 @@ class Engine:
 
     @property
     def retrying(self) -> int:
-        """The number of scheduled jobs that failed before."""
+        """The number of scheduled jobs that have failed before."""
         return self.states.retrying
 
     def dependents(self, job: Job) -> list[Job]:
@@ -208,7 +208,7 @@ class Engine:
         return self.payloads.read(job) if job.stored_size else job.inline_payload
 
     def payload_part(self, job: Job, start: int, size: int) -> bytes:
-        """Up to `size` bytes of the payload of a job, from `start` on."""
+        """Up to `size` bytes of the payload of a job, starting at `start`."""
         return self.payloads.read_part(job, start, size)
 
     def time_of(self, job: Job, now: int) -> int:
@@ -220,7 +220,7 @@ class Engine:
     # Other views
 
     def current_statistics(self) -> Statistics:
-        """The statistics, up to date."""
+        """The current statistics."""
         self.statistics.update(self.change_set, self.recent_durations)
         return self.statistics
 
@@ -244,13 +244,15 @@ class Engine:
         return self.durable and (self.committing is not None or bool(self.change_set))
 
     def is_turn_uncommitted(self, turn: int) -> bool:
-        """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
+        """Whether the changes of that turn are not committed. A revert increments
+        `revert_count`.
+        """
         if not self.durable or turn < self.turn - 1:
             return False
         return turn >= self.turn or self.committing is not None
 
     def is_setting_uncommitted(self, key: str) -> bool:
-        """Whether the last change of that setting is not committed."""
+        """Whether the last change to that setting is not committed."""
         committing = self.committing
         return key in self.change_set.settings or (
             committing is not None and key in committing.settings
@@ -314,7 +316,7 @@ class Engine:
         return self.leases.reclaim(job, holder, actor, now, leased_at)
 
     def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
-        """Lease a ready job of that jid again to a holder that claims to have held it before a
+        """Lease a ready job with that jid again to a holder that claims to have held it before a
         restart; see `reclaim`.
         """
         return self.leases.reclaim_by_id(jid, holder, actor, now)
@@ -368,7 +370,7 @@ class Engine:
         unleased: bool = False,
         advances: bool = False,
     ) -> None:
-        """End the job with success. The engine retains it until the end of its time to live, or
+        """Complete the job. The engine retains it until the end of its time to live, or
         until `keep_until`, or until the time that `Retention.end_of` returns. With `unleased`, the
         job need not be leased. With `advances`, only a step of the job has ended, and the caller
         then moves it to the next queue.
@@ -431,7 +433,7 @@ class Engine:
         """Make a scheduled or dead job ready now."""
         self.attempts.retry_now(job, now)
 
-    # Other changes of jobs
+    # Other changes to jobs
 
     def move(
         self,
@@ -475,8 +477,8 @@ class Engine:
 
     def track(self, jid: str, when: int | None, origin: int = NO_PROTOCOL) -> None:
         """Track an id from the time `when`; None stops the tracking. The job need not exist. The
-        origin is the protocol that tracks it, none for clients with their own clocks. A tracked id
-        keeps its origin.
+        origin is the protocol that tracks it; NO_PROTOCOL for clients with their own clocks. A
+        tracked id keeps its origin.
         """
         self.annotations.track(jid, when)
         known = self.settings.get(TRACKED + jid)
@@ -498,7 +500,7 @@ class Engine:
         return self.queue_set.open(name, self.change_set)
 
     def pause(self, name: str, *, paused: bool, now: int) -> None:
-        """Pause or resume a queue. This does not create an unknown queue."""
+        """Pause or resume a queue. An unknown queue is not created."""
         self.edits.pause_queue(name, paused=paused, now=now)
 
     def remove_queue(self, name: str, now: int) -> None:
@@ -509,8 +511,8 @@ class Engine:
 
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue as `remove_queue` does, in several steps. The first step hides the queue
-        and the jobs that are ready at that time. If the caller closes it early, the remaining jobs
-        stay.
+        and the jobs that are ready at that time. If the caller closes the generator early, the
+        remaining jobs stay.
         """
         return self.removal.queue_steps(name, now)
 
@@ -519,7 +521,7 @@ class Engine:
         self.removal.forget_queue(name)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
-        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
+        """Make ready up to `limit` scheduled jobs of a queue that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
         self.due_timers.promote_due(queue, now, limit)
@@ -534,7 +536,7 @@ class Engine:
     ) -> bool:
         """Limit the number of leased jobs of a key; 0: no limit. None deletes the limit; return
         false if it did not exist. The key of a queue is `limits.QUEUE_KEY_PREFIX` and its name. The
-        origin is the protocol that sets it, none for clients with their own clocks.
+        origin is the protocol that sets it; NO_PROTOCOL for clients with their own clocks.
         """
         if maximum is None:
             return self.limits.delete(key, now)
@@ -575,7 +577,7 @@ class Engine:
         self.due_timers.clock_moved(by)
 
     def set_alarm(self, key: Hashable, when: int | None) -> None:
-        """Put `key`, which is not a number, into `alarms` at that time; None cancels this."""
+        """Put `key`, which is not a number, into `alarms` at that time; None cancels the alarm."""
         if when is None:
             self.timers.cancel(key)
         else:

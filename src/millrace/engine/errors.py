@@ -18,4 +18,4 @@ class WrongState(EngineError):
 
 
 class LoadError(EngineError):
-    """The state of the bulk load does not permit the command; the text has the reason."""
+    """The state of the bulk load does not permit the command; the message has the reason."""

@@ -133,16 +133,16 @@ def make_event(
             return event + rest
     failure, extra, lifetime = history.failure, job.extra, history.lifetime
     ended = state >= DONE
-    group = message = shape = ""
+    group = message = digest = ""
     if failure is not None and (ended or cause in FAILURES):
         group, message = failure.group, failure.message
-        shape = fingerprint(group, message)
+        digest = fingerprint(group, message)
     tags = () if extra is None else tuple(extra.tags)
     holder, renewals = NO_PROTOCOL, 0
     if before == LEASED and state != LEASED:
         holder = history.holder_protocol
         renewals = 0 if lifetime is None else lifetime.renewals
-    details: Row = (group, message, shape, tags, source, holder, renewals, repeat)
+    details: Row = (group, message, digest, tags, source, holder, renewals, repeat)
     if not ended:
         return event + details
     # A job that ends and is removed at once does not get the fields of its end.
@@ -179,6 +179,6 @@ _VARYING = regex(
 # Jobs often fail with the same message in large numbers at the same time.
 @lru_cache(maxsize=256)
 def fingerprint(group: str, message: str) -> str:
-    """Equal for errors that differ only in numbers, ids and quoted text."""
-    shape = group + "\0" + _VARYING.sub("#", message[:1000])
-    return blake2s(shape.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    """A hash that is equal for errors that differ only in numbers, ids and quoted text."""
+    normalized = group + "\0" + _VARYING.sub("#", message[:1000])
+    return blake2s(normalized.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -34,8 +34,8 @@ class ErrorGroup:
 
 
 class FailureGroups(Component):
-    """Error groups by fingerprint; no group is empty. After a start, most fingerprints are missing.
-    A reader that needs all groups runs `yield from groups.complete()` first.
+    """Error groups by fingerprint; no group is empty. After start-up, most fingerprints are
+    missing. A reader that needs all groups runs `yield from groups.complete()` first.
     """
 
     __slots__ = ("_group_of", "_jobs", "_not_indexed", "by_fingerprint", "deferring")
@@ -46,7 +46,7 @@ class FailureGroups(Component):
         self._group_of: dict[int, ErrorGroup] = {}
         #: Jobs without a computed fingerprint.
         self._not_indexed: dict[int, Job] = {}
-        #: Set while the server reads the store, so that fingerprints do not delay the start.
+        #: Set while the server reads the store, so that fingerprints do not delay start-up.
         self.deferring = False
 
     @property
@@ -67,7 +67,7 @@ class FailureGroups(Component):
         return len(self.by_fingerprint)
 
     def add(self, job: Job) -> None:
-        """Enter a job that is dead because of an error, or waits for a retry."""
+        """Add a job that is dead because of an error, or waits for a retry."""
         if not has_failed(job):
             return
         assert job.history.failure is not None
@@ -108,7 +108,9 @@ class FailureGroups(Component):
             yield None
 
     def index_some(self) -> bool:
-        """Compute one slice, and return whether fingerprints are still missing."""
+        """Compute the fingerprints of one slice, and return whether fingerprints are still
+        missing.
+        """
         for _ in range(min(FINGERPRINT_BATCH_SIZE, len(self._not_indexed))):
             self.add(self._not_indexed.popitem()[1])
         return bool(self._not_indexed)
@@ -147,12 +149,17 @@ class FailureGroups(Component):
                 yield IndexProblem("failure", detail, job=group.newest)
         for seq in list(self._jobs):
             job = self._jobs.get(seq)
-            if job is None or not has_failed(job) or seq in self._not_indexed or self._has(job):
+            if (
+                job is None
+                or not has_failed(job)
+                or seq in self._not_indexed
+                or self._is_listed(job)
+            ):
                 yield None
             else:
                 yield IndexProblem("failure", "the job is missing from its failure group", job=job)
 
-    def _has(self, job: Job) -> bool:
+    def _is_listed(self, job: Job) -> bool:
         assert job.history.failure is not None
         group = self.get(fingerprint(job.history.failure.group, job.history.failure.message))
         return group is not None and group.jobs.get(job.seq) is job

@@ -1,4 +1,4 @@
-"""Removes idle queues after a time, so that the number of queues does not grow without bound.
+"""Removes queues that have been idle for some time, so that their number does not grow forever.
 
 A queue is idle if it has no jobs, no waiting clients, no pause and no settings. The next push opens
 a removed queue again.
@@ -12,12 +12,12 @@ from .queues import Queue
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Queues that one step examines.
+#: The number of queues that one step examines.
 SWEEP_BATCH_SIZE: Final = 500
 
 
 class IdleQueues:
-    """Examines all queues in turn, some in each step."""
+    """Examines all queues in turn, a batch in each step."""
 
     __slots__ = ("_engine", "_names", "_since")
 

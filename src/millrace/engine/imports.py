@@ -1,4 +1,4 @@
-"""Imports: jobs of another server, with their history, that become visible together.
+"""Imports: jobs from another server, with their history, that become visible together.
 
 The jobs are staged in two bulk loads (see bulk_loads.py): jobs that continue, and dead jobs. An
 import has a run number. `finish` makes the run complete in one change; jobs then become ready,
@@ -6,7 +6,7 @@ scheduled, blocked or dead in several steps. If a run does not reach `finish`, t
 its jobs.
 
 Each step stores digests of the imported ids in settings. A later run of the same source skips the
-ids of complete runs, also after the jobs have ended.
+ids of complete runs, even after the jobs have ended.
 """
 
 from collections.abc import Iterable, Iterator
@@ -79,8 +79,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def runs_of(engine: Engine, source: str) -> Runs:
-    kept = engine.settings.get(IMPORTS + source)
-    return Runs([], 0) if kept is None else _decode(kept)
+    setting = engine.settings.get(IMPORTS + source)
+    return Runs([], 0) if setting is None else _decode(setting)
 
 
 def load_names(source: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The record of a job in memory. store/records.py has its form on disk."""
+"""The record of a job in memory. store/records.py defines its form on disk."""
 
 from typing import Final
 
@@ -174,8 +174,8 @@ class Lifetime:
 
 @mypyc_attr(acyclic=True)
 class LeaseHistory:
-    """The attempts of a job and its last end. A job that waits for its first lease has none, which
-    saves memory.
+    """The attempts of a job, and how it last ended. A job that waits for its first lease has none,
+    which saves memory.
     """
 
     __slots__ = (
@@ -278,9 +278,9 @@ class Job:
         self.seq = seq
         self.jid = jid
         self.kind = kind
-        #: The payload, unless it lives in the store. Read it with `Engine.payload`.
+        #: The payload, unless it is in the store. Read it with `Engine.payload`.
         self.inline_payload = inline_payload
-        #: The size of a payload that lives in the store; 0: it is in memory.
+        #: The size of a payload in the store; 0: it is in memory.
         self.stored_size = stored_size
         self.origin = origin
         self.created = created
@@ -292,7 +292,7 @@ class Job:
         self.expires_at = expires_at
         #: The maximum number of leases. 0: no limit.
         self.max_attempts = max_attempts
-        # Changing fields.
+        # Mutable fields.
         self.queue = queue
         self.state = state
         self.rank = rank
@@ -314,7 +314,7 @@ class Job:
         history: LeaseHistory | None,
         extra: Extra | None,
     ) -> None:
-        """Assign the changing fields, as the store has them. Only the store calls this."""
+        """Assign the mutable fields that the store has read. Only the store calls this."""
         self.queue = queue
         self.state = state
         self.rank = rank

@@ -102,7 +102,7 @@ class LeaseSet(Component):
         found = [*self.by_holder.get(holder, ()), *undone]
         return [seq for seq in found if not self._engine.transactions.completes(seq)]
 
-    # Verbs
+    # Changes
 
     def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
         """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
@@ -190,7 +190,7 @@ class LeaseSet(Component):
     # The index
 
     def add(self, job: Job) -> None:
-        """Enter a leased job."""
+        """Add a leased job."""
         if job.state == LEASED and job.history.holder_protocol in self._bound:
             self.by_holder.setdefault(job.history.holder, {})[job.seq] = None
             self._holder_of[job.seq] = job.history.holder
@@ -249,7 +249,7 @@ class LeaseSet(Component):
     # Closed connections
 
     def close(self, holder: str, now: int) -> None:
-        """End the leases of a closed connection, some in each turn."""
+        """End the leases of a closed connection, a batch in each turn."""
         self.holders.discard(holder)
         waiting = bool(self._ending)
         self._ending.extend((holder, seq) for seq in self.of_holder(holder))
@@ -282,7 +282,7 @@ class LeaseSet(Component):
             bound = job is not None and job.history.holder_protocol in self._bound
             if bound and seq not in self._holder_of:
                 yield IndexProblem(
-                    "lease", "the job is not known as a lease of its holder", job=job
+                    "lease", "the job is not listed as a lease of its holder", job=job
                 )
         for seq in list(self._holder_of):
             yield None
@@ -290,4 +290,4 @@ class LeaseSet(Component):
             if holder is not None and (
                 seq not in leased or seq not in self.by_holder.get(holder, ())
             ):
-                yield IndexProblem("lease", f"job {seq} is known as a lease of {holder}")
+                yield IndexProblem("lease", f"job {seq} is wrongly listed as a lease of {holder}")

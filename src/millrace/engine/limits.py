@@ -9,7 +9,7 @@ full, the engine parks the job when a worker would get it: the job stays ready, 
 order of its queue. When the key has room, the job with the longest wait for it returns to its old
 place in the order, and the engine serves waiting clients. If clients set the times of a job, the
 job returns ahead of the jobs that become ready at that time. A job of a paused queue also returns,
-but leaves the room to the next one. A worker that finds no other job gets a parked job whose keys
+but leaves the room for the next one. A worker that finds no other job gets a parked job whose keys
 have room.
 
 A limit is a durable setting. The details of a parked job contain the reason, so the job is still
@@ -33,7 +33,7 @@ from .states import LEASED, READY
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The prefix of the settings with limits. Existing databases use it.
+#: The prefix of the settings with limits. Do not change it: existing databases use it.
 LIMIT_PREFIX: Final = "qless/throttle/"
 #: The key of a queue's own limit is this prefix and the queue's name.
 QUEUE_KEY_PREFIX: Final = "ql:q:"
@@ -44,10 +44,10 @@ LIMITS_TIMER: Final = "limits"
 #: A sweep removes expired limits when the number of limits reaches this constant plus twice the
 #: number of limits after the last sweep.
 MIN_SWEPT_LIMITS: Final = 64
-#: Maximum number of entries in the log of a job to which the engine adds one.
+#: Maximum number of entries in the log of a job when the engine adds an entry.
 MAX_LOG: Final = 100
 
-#: The start of the wait; the jid if the job's times are by its client's clock, else empty; the seq.
+#: The start of the wait; the jid if clients set the job's times, otherwise empty; and the seq.
 Entry = tuple[int, str, int]
 
 
@@ -102,7 +102,7 @@ class Limits(Component):
         #: Parked jobs by key, the longest wait first. Entries may be stale. Jobs under "" were
         #: released from their key; the next request for jobs of their queue examines them.
         self.waiting: dict[str, list[Entry]] = {}
-        #: Keys with decreased usage.
+        #: Keys whose usage has decreased.
         self.freed: dict[str, None] = {}
         #: Queues with waiting clients and jobs that were not examined yet.
         self._queues_to_serve: set[str] = set()
@@ -221,7 +221,7 @@ class Limits(Component):
         return deadlines.count_expired(queue.name, now, caller, surplus + 1) > surplus
 
     def holding(self, key: str) -> list[Job]:
-        """The leased jobs of a key, by jid."""
+        """The leased jobs of a key, sorted by jid."""
         engine = self._engine
         if key in self.by_key:
             found = [engine.jobs[seq] for seq in self.holders[key]]
@@ -379,7 +379,7 @@ class Limits(Component):
         self.settle(now)
 
     def settle(self, now: int) -> None:
-        """Use the room of keys with decreased usage: return parked jobs, and serve clients."""
+        """Return parked jobs of keys whose usage has decreased, and serve waiting clients."""
         engine = self._engine
         if engine.unavailable:
             return
@@ -462,7 +462,7 @@ class Limits(Component):
     # Parked jobs
 
     def add(self, job: Job) -> None:
-        """Enter a leased or a parked job."""
+        """Add a leased or a parked job."""
         if job.state == LEASED:
             if self.in_use:
                 self.enter(job)
@@ -480,7 +480,7 @@ class Limits(Component):
                 self.leave_ready(job)
 
     def leave_ready(self, job: Job) -> None:
-        """Clear the parking of a ready job that changes its state without a lease."""
+        """Unpark a ready job whose state changes without a lease."""
         details = None if job.extra is None else job.extra.details
         if details is not None and details.parked is not None:
             job.rank, details.parked = details.parked.rank, None
@@ -489,7 +489,7 @@ class Limits(Component):
                 self.freed[key] = None
 
     def clear(self) -> None:
-        """Forget all jobs, before they are removed or entered again."""
+        """Remove all jobs, before they are discarded or added again."""
         self.holders = {key: {} for key in self.by_key}
         self.waiting.clear()
         self.freed.clear()

@@ -54,7 +54,7 @@ class Payloads:
 
     def __init__(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
-        #: Reads payloads that live in the store; None: all are in memory.
+        #: Reads payloads that are in the store; None: all are in memory.
         self.reader: PayloadReader | None = None
         #: Reads them on another thread; None: there is no other thread.
         self.fetcher: PayloadFetcher | None = None
@@ -84,7 +84,7 @@ class Payloads:
         return self.reader.read(job.seq)
 
     def read_part(self, job: Job, start: int, size: int) -> bytes:
-        """Up to `size` bytes of the payload of a job, from `start` on."""
+        """Up to `size` bytes of the payload of a job, starting at `start`."""
         if not job.stored_size:
             return job.inline_payload[start : start + size]
         assert self.reader is not None

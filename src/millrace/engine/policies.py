@@ -37,7 +37,7 @@ class RetryPolicy:
     """
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
-    #: the bound of the dead set does not apply.
+    #: the maximum of the dead set does not apply.
     dead_for: ClassVar[int] = 15_552_000_000_000  # 180 days
     #: Group and message of the error of an expired lease.
     expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
@@ -51,11 +51,11 @@ class RetryPolicy:
     keeps_position: ClassVar[bool] = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
-        """Decide for a failed job. `job.history.failures` already includes this failure."""
+        """Decide the next state of a failed job. `job.history.failures` includes this failure."""
         raise NotImplementedError
 
     def after_expiry(self, job: Job, now: int, random: Random) -> RetryDecision:
-        """Decide for a job with an expired lease."""
+        """Decide the next state of a job with an expired lease."""
         return self.after_failure(job, now, random)
 
 

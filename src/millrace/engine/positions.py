@@ -8,7 +8,7 @@ and older jobs are behind them, in the order in which they became ready.
 
 from typing import Final
 
-#: Times per queue for which the last position is remembered, and the number of such queues.
+#: Maximum number of times per queue for which the last position is remembered, and of such queues.
 MAX_TIES: Final = 64
 MAX_TIED_QUEUES: Final = 10_000
 

@@ -32,15 +32,15 @@ class Queue:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: A job was pushed to the queue, and the queue was not removed since then.
+        #: A job was pushed to the queue, and the queue has not been removed since then.
         self.registered = False
         self.paused = False
-        #: The time of the last request for its jobs; 0 if there was none since the server's start.
+        #: The time of the last request for its jobs; 0 if there was none since start-up.
         self.last_requested_at = 0
         self.ready = ReadyQueue()
         self.waiters: OrderedDict[int, Waiter] = OrderedDict()
         self.counts = [0, 0, 0, 0, 0, 0]  # by state
-        #: Counts the changes of its jobs: of their states, their order and their deadlines.
+        #: Counts the changes to its jobs: to their states, their order and their deadlines.
         self.version = 0
 
 
@@ -89,7 +89,7 @@ class QueueSet(Component):
             del self.by_name[queue.name]
 
     def add(self, job: Job) -> None:
-        """Count a job; a ready job enters the order of its queue, or its parked jobs. Older
+        """Count a job; a ready job is added to the order of its queue, or to its parked jobs. Older
         versions changed the rank of a parked job, so this restores the rank.
         """
         queue = self.by_name[job.queue]
@@ -159,7 +159,7 @@ class QueueSet(Component):
             if queue is None:
                 continue
             if queue.name != name:
-                yield IndexProblem("queue", f"it is listed as {name}", queue=queue.name)
+                yield IndexProblem("queue", f"the queue is listed as {name}", queue=queue.name)
             found: list[IndexProblem] = []
             for state in range(len(queue.counts)):
                 actual, counted = counts[name, state], queue.counts[state]
@@ -199,15 +199,13 @@ def _ready_problems(
         yield
         times = 1 + repeated[seq] if seq in seen else 0
         if times != 1:
-            detail = f"the job is ready, but {times} times in the ready queue"
+            detail = f"the job is ready, but appears {times} times in the ready queue"
             found.append(IndexProblem("ready", detail, job=jobs.get(seq)))
     if len(ready) != length:
         detail = f"the ready queue reports {len(ready)} jobs"
         found.append(IndexProblem("ready", detail, queue=queue.name))
     if not (yield from ready.is_in_order()):
-        found.append(
-            IndexProblem("ready", "the ready jobs are not in their order", queue=queue.name)
-        )
+        found.append(IndexProblem("ready", "the ready jobs are not in order", queue=queue.name))
     if ready.early != early:
         detail = f"{ready.early} jobs are counted as ahead of all others, but {early} are"
         found.append(IndexProblem("count", detail, queue=queue.name))

@@ -39,7 +39,7 @@ class ReadyQueue:
         "_fifo",
         "_heap",
         "_heap_keys",
-        "_last_place",
+        "_last_position",
         "_last_seq",
         "_swept",
         "_tombstones",
@@ -55,7 +55,7 @@ class ReadyQueue:
         self._heap_keys: dict[int, ReadyKey] = {}
         self._entries = 0
         # Position and seq of the newest job of the deque. The job's own position may change later.
-        self._last_place = self._last_seq = -1
+        self._last_position = self._last_seq = -1
         #: The number of jobs with a position below 0, which are ahead of all arrivals.
         self.early = 0
         #: Jobs that wait for a limit. They have no order and are not popped, but `len` counts them.
@@ -69,20 +69,20 @@ class ReadyQueue:
         ]
 
     def add(self, job: Job) -> None:
-        place, last = job.position, self._last_place
+        position, last = job.position, self._last_position
         if (
             job.rank == 0
-            and (place > last or (place == last and job.seq > self._last_seq))
-            and place >= 0
+            and (position > last or (position == last and job.seq > self._last_seq))
+            and position >= 0
             and job.seq not in self._tombstones
         ):
-            self._last_place, self._last_seq = place, job.seq
+            self._last_position, self._last_seq = position, job.seq
             self._fifo.append(job)
             return
         self._entries += 1
-        if place < 0:
+        if position < 0:
             self.early += 1
-        key = (-job.rank, place, job.seq, self._entries, job)
+        key = (-job.rank, position, job.seq, self._entries, job)
         self._heap_keys[job.seq] = key
         heappush(self._heap, key)
 
@@ -97,7 +97,7 @@ class ReadyQueue:
             self.add(job)
         if first < len(jobs):
             self._fifo.extend(jobs[first:] if first else jobs)
-            self._last_place, self._last_seq = jobs[-1].position, jobs[-1].seq
+            self._last_position, self._last_seq = jobs[-1].position, jobs[-1].seq
 
     def pop(self) -> Job | None:
         if self._heap or self._tombstones:
@@ -114,7 +114,7 @@ class ReadyQueue:
             return None
         job = fifo.popleft()
         if not fifo and not self._fifo:
-            self._last_place = self._last_seq = -1
+            self._last_position = self._last_seq = -1
         return job
 
     def peek(self) -> Job | None:
@@ -207,11 +207,11 @@ class ReadyQueue:
         return found
 
     def _first_ranked(self, count: int) -> list[ReadyKey]:
-        heap, tickets = self._heap, self._heap_keys
-        if count > len(tickets) // 8:
-            return sorted(tickets.values())[:count]
+        heap, keys = self._heap, self._heap_keys
+        if count > len(keys) // 8:
+            return sorted(keys.values())[:count]
         found: list[ReadyKey] = []
-        if len(heap) > len(tickets):  # drop the stale entries on the way
+        if len(heap) > len(keys):  # drop the stale entries on the way
             while len(found) < count:
                 key = heappop(heap)
                 if self._is_current(key):
@@ -220,12 +220,12 @@ class ReadyQueue:
                 heappush(heap, key)
             return found
         # After the smallest entry, only its two children can be the next.
-        edge: list[tuple[ReadyKey, int]] = [(heap[0], 0)]
+        candidates: list[tuple[ReadyKey, int]] = [(heap[0], 0)]
         while len(found) < count:
-            key, at = heappop(edge)
+            key, at = heappop(candidates)
             found.append(key)
             for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
-                heappush(edge, (heap[child], child))
+                heappush(candidates, (heap[child], child))
         return found
 
     def __iter__(self) -> Iterator[Job]:
@@ -243,8 +243,8 @@ class ReadyQueue:
         yield from self.parked.values()
 
     def __len__(self) -> int:
-        line = len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._heap_keys)
-        return line + len(self.parked)
+        ordered = len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._heap_keys)
+        return ordered + len(self.parked)
 
     @property
     def tombstones(self) -> int:
@@ -264,8 +264,8 @@ class ReadyQueue:
         """Whether an entry of the heap is not stale. Compiled tuples have no identity, so the
         number of the entry decides.
         """
-        ticket = self._heap_keys.get(key[2])
-        return ticket is not None and ticket[3] == key[3]
+        current = self._heap_keys.get(key[2])
+        return current is not None and current[3] == key[3]
 
     def examined(self) -> Iterator[Job | None]:
         """All jobs, in no particular order, and None for tombstones. The queue is copied, because
@@ -299,10 +299,10 @@ class ReadyQueue:
             entries.add(key[3])
         for seq in list(self._heap_keys):
             yield
-            ticket = self._heap_keys.get(seq)
-            if ticket is None:
+            current = self._heap_keys.get(seq)
+            if current is None:
                 return False
-            job = ticket[4]
-            if ticket[:3] != (-job.rank, job.position, seq) or ticket[3] not in entries:
+            job = current[4]
+            if current[:3] != (-job.rank, job.position, seq) or current[3] not in entries:
                 return False
         return True

@@ -49,7 +49,7 @@ class Reason(msgspec.Struct, omit_defaults=True):
     """Times are microseconds since 1970; fields that a code does not use are empty."""
 
     code: Code
-    #: The start of the reason.
+    #: The time since which the reason applies.
     since: int = 0
     #: The time at which the reason ends without a command.
     until: int = 0

@@ -5,7 +5,7 @@ at the due time while clients wait for the queue. A `timed` record pushes its jo
 If several intervals have passed, the engine pushes one job for each, but at most `backlog` older
 ones, if the record has this limit.
 
-A record is a durable setting. Its times are by the clock of the client that created it.
+A record is a durable setting. Its times are those of the clock of the client that created it.
 """
 
 import math
@@ -19,7 +19,7 @@ from .job import NewJob
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The prefix of the settings with recurring jobs. Existing databases use it.
+#: The prefix of the settings with recurring jobs. Do not change it: existing databases use it.
 RECURRING_PREFIX: Final = "qless/recurring/"
 #: The key of the timer for the next due time that cannot wait for a request.
 RECURRING_TIMER: Final = "recurring jobs"
@@ -99,7 +99,7 @@ class RecurringJob:
         self.own_throttle = own_throttle
         #: How far the clock of the client is ahead of the server's.
         self.clock_offset = clock_offset
-        #: The protocol of its jobs. Older records have none: all of them had a client's clock.
+        #: The protocol of its jobs. Older records have none; all of them follow a client's clock.
         self.origin = origin
         #: The part of its names that its clients do not see.
         self.prefix = prefix
@@ -224,7 +224,9 @@ class RecurringJobs:
         return caller.time(now, record.clock_offset)
 
     def _spawn(self, record: RecurringJob, now: int, limit: Number) -> int:
-        """Push the due jobs of one record, and return their number. `now` is by its clock."""
+        """Push the due jobs of one record, and return their number. `now` is the time of its
+        clock.
+        """
         interval = max(1, round(min(MAX_INTERVAL, record.interval) * 1_000_000))
         due = record.next // 1_000_000 * 1_000_000
         if record.backlog:
@@ -247,7 +249,7 @@ class RecurringJobs:
         engine = self._engine
         record.count += 1
         while f"{record.jid}-{record.count}" in engine.by_jid:
-            record.count += 1  # an earlier record of the same id left this job
+            record.count += 1  # an earlier record with the same id pushed this job
         shown_queue = record.queue.removeprefix(record.prefix)
         details = JobDetails(
             record.priority,
@@ -281,7 +283,7 @@ class RecurringJobs:
         if any(each.timed for each in self.by_id.values()):
             self._engine.timers.set(RECURRING_TIMER, 0)
 
-    def _continue_after_set_back(self, now: int) -> None:
+    def _continue_after_clock_set_back(self, now: int) -> None:
         """A record that pushed a job in what is now the future continues one interval from now."""
         for record in self.by_id.values():
             time = self._time(record, now)
@@ -295,7 +297,7 @@ class RecurringJobs:
         if self._engine.pushes_refused:
             self._engine.timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
             return
-        self._continue_after_set_back(now)
+        self._continue_after_clock_set_back(now)
         for name in list(self.by_queue):
             queue = self._engine.queues.get(name)
             waiting = 0 if queue is None else len(queue.waiters)
@@ -317,5 +319,5 @@ class RecurringJobs:
 
 
 def read_recurring(setting: bytes) -> RecurringJob:
-    """The recurring job of a durable setting."""
+    """A recurring job from its durable setting."""
     return RecurringJob(*msgspec.msgpack.decode(setting))

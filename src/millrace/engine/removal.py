@@ -12,9 +12,9 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Jobs removed in one step of a flush.
+#: The number of jobs that one step of a flush removes.
 FLUSH_BATCH_SIZE: Final = 100
-#: Jobs removed in one step of the removal of a queue.
+#: The number of jobs that one step of the removal of a queue removes.
 REMOVAL_BATCH_SIZE: Final = 50
 
 
@@ -38,7 +38,7 @@ class Removal:
         self._engine.caller.must_wait = True
 
     def end_of_life(self, job: Job, now: int) -> None:
-        """Remove a job whose time to live is over, or a transient job whose client has
+        """Remove a job whose time to live has expired, or a transient job whose client has
         disconnected.
         """
         counts = self._engine.timer_counts
@@ -64,7 +64,8 @@ class Removal:
 
     def queue_steps(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue in several steps. The first step hides the queue and the jobs that are
-        ready at that time. If the caller closes it early, the remaining jobs stay.
+        ready at that time. If the caller closes the generator early, the remaining
+        jobs stay.
         """
         engine = self._engine
         queue = self._queues.get(name)
@@ -133,9 +134,9 @@ class Removal:
             engine.set_setting(key, None)
         engine.load_settings()
         last = engine.next_seq - 1
-        nothing = (0,) * 7
+        zeros = (0,) * 7
         changes.events.append(
-            (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *nothing, GONE, 0)
+            (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *zeros, GONE, 0)
         )
         engine.caller.must_wait = True
 

@@ -1,4 +1,4 @@
-"""Restoration of jobs from the store, at the start or after a refused commit; removal of all jobs.
+"""Restoration of jobs from the store, at start-up or after a refused commit; removal of all jobs.
 
 Commands do no extra work for a possible undo. The undo removes every job that the refused change
 sets touched from all components, and restores what the store has.
@@ -150,7 +150,7 @@ class Restoration:
 
     def _restore_jobs(self, jobs: Iterable[Job]) -> None:
         """Add jobs as `restore_job` does. Nearly all jobs of a backlog are ready, so this loop
-        collects them and adds all jobs of a queue together. The time of a start depends on it.
+        collects them and adds all jobs of a queue together. The start-up time depends on it.
         """
         engine = self._engine
         table, of_job, own_clock = engine.table, engine.queue_set.of_job, engine.rules.own_clock
@@ -166,22 +166,22 @@ class Restoration:
                 table.add_duplicate(job)
             if position < job.position < AFTER_ARRIVALS and job.origin not in own_clock:
                 position = job.position
-            if job.seq > last_seq:  # noqa: PLR1730 - `max` without a call
+            if job.seq > last_seq:  # noqa: PLR1730 - `max`, inlined
                 last_seq = job.seq
             if job.expires_at:
                 engine.timers.set(job.seq + TTL_TIMER, job.expires_at)
             if job.extra is not None:
                 engine.dependencies.add(job)
                 engine.annotations.add(job)
-            mine = ready.get(job.queue)
-            if mine is None:
-                ready[of_job(job.queue).name] = mine = []
-            mine.append(job)
-        for name, mine in ready.items():
+            group = ready.get(job.queue)
+            if group is None:
+                ready[of_job(job.queue).name] = group = []
+            group.append(job)
+        for name, group in ready.items():
             queue = engine.queues[name]
-            queue.counts[READY] += len(mine)
-            queue.ready.extend(mine)
-            for job in mine:
+            queue.counts[READY] += len(group)
+            queue.ready.extend(group)
+            for job in group:
                 job.queue = name
         engine.positions.last = max(engine.positions.last, position)
         engine.next_seq = max(engine.next_seq, last_seq + 1)
@@ -194,7 +194,7 @@ class Restoration:
             component.add(job)
         if job.seq >= engine.next_seq:
             engine.next_seq = job.seq + 1
-        # The clock of a client, which may be wrong, gives the positions of its jobs.
+        # The clock of a client, which may be wrong, determines the positions of its jobs.
         if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
             engine.positions.last = max(engine.positions.last, job.position)
 
@@ -206,7 +206,7 @@ class Restoration:
             self._discarded.add(list(engine.queues.values()))
             self._discarded.add(list(engine.statistics.days.values()))
             engine.timers.set(DISCARD_TIMER, 0)
-        # First, so that the components examine no queue and no timer of a job.
+        # This comes first, so that the components examine no queue and no timer of a job.
         removed = engine.queue_set.forget_all()
         if is_large:
             self._discarded.add(removed)
@@ -240,8 +240,8 @@ class Restoration:
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Jobs in the order that `restore` needs: by position, then by seq. They usually have it, and
-    a sort of a million jobs takes longer than this check, and more memory.
+    """Jobs in the order that `restore` needs: by position, then by seq. They are usually sorted,
+    and a sort of a million jobs takes longer than this check, and more memory.
     """
     found = list(jobs)
     position, seq = BEFORE_ARRIVALS - FOREVER, 0

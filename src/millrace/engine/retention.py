@@ -18,7 +18,7 @@ MAX_RETENTION: Final = 366 * 86_400 * SECOND
 #: Key of the setting with the retention of each queue that has one.
 RETENTION_SETTING: Final = "retention"
 
-#: One command drops at most this number of surplus jobs; a timer drops the rest in such steps.
+#: One command drops at most this number of surplus jobs; a timer drops the rest in such batches.
 TRIM_BATCH_SIZE: Final = 64
 #: The key of the timer that drops surplus jobs.
 TRIM_TIMER: Final = "trim the dead set"
@@ -48,7 +48,7 @@ class Retention(Component):
         self.dead_dropped = 0
         self.done: dict[int, Job] = {}
         self.dead: OrderedDict[int, Job] = OrderedDict()
-        #: Dead jobs with their own end of retention, or that stay until a client removes them.
+        #: Dead jobs that have their own end of retention, or that stay until a client removes them.
         self.dead_kept: dict[int, Job] = {}
         #: Done jobs that stay until a client removes them, the oldest first.
         self.done_kept: OrderedDict[int, Job] = OrderedDict()
@@ -90,7 +90,7 @@ class Retention(Component):
         return len(self.dead) > self.dead_max
 
     def sort(self) -> None:
-        """Order restored jobs by the time of their ends."""
+        """Order restored jobs by the time at which they ended."""
         for job in sorted(self.dead.values(), key=lambda dead: dead.due_at):
             self.dead.move_to_end(job.seq)
         for job in sorted(self.done_kept.values(), key=lambda done: read_details(done).done_at):

@@ -32,9 +32,9 @@ class SeqSet:
 
     def __iter__(self) -> Iterator[int]:
         for group, bits in self._groups.items():
-            for at in range(_MASK + 1):
-                if bits >> at & 1:
-                    yield (group << _SHIFT) + at
+            for bit in range(_MASK + 1):
+                if bits >> bit & 1:
+                    yield (group << _SHIFT) + bit
 
     def __len__(self) -> int:
         return sum(bits.bit_count() for bits in self._groups.values())

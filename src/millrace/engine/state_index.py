@@ -26,11 +26,11 @@ class StateIndex(Component):
         self.leased: dict[int, Job] = {}
         #: Blocked jobs that wait for the release of their bulk load, by its name.
         self.staged: dict[str, dict[int, Job]] = {}
-        #: The number of scheduled jobs that failed before.
+        #: The number of scheduled jobs that have failed before.
         self.retrying = 0
         #: The same number for each queue that has any.
         self.retries: dict[str, int] = {}
-        #: Counts the changes of scheduled jobs.
+        #: Counts the changes to scheduled jobs.
         self._version = 0
 
     def _index(self, state: int) -> dict[int, Job] | None:
@@ -65,7 +65,7 @@ class StateIndex(Component):
             self.unstage(job)
 
     def count_retry(self, queue: str, by: int) -> None:
-        """Add to the number of scheduled jobs of a queue that failed before."""
+        """Add to the number of scheduled jobs that have failed before, of one queue."""
         self.retrying += by
         number = self.retries.get(queue, 0) + by
         if number:
@@ -125,7 +125,9 @@ class StateIndex(Component):
                 yield None
                 job = self.staged.get(load, {}).get(seq)
                 if job is not None and (self.blocked.get(seq) is not job or load_of(job) != load):
-                    yield IndexProblem("load", f"the job is listed with the load {load}", job=job)
+                    yield IndexProblem(
+                        "load", f"the job is wrongly listed with load {load}", job=job
+                    )
         for seq in list(self.blocked):
             yield None
             job = self.blocked.get(seq)

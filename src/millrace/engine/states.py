@@ -2,9 +2,10 @@
 
 A job is in one of six states. `scheduled` waits for a time: its first run or its next retry.
 `blocked` waits for other jobs, or for the release of its bulk load (see bulk_loads.py). `ready`
-waits for a worker. `leased` is with a worker. `done` has succeeded; its result is available for a
-while. `dead` has failed permanently and stays for inspection. Two more names describe a job outside
-of the engine: `new` before the push, and `gone` after the removal, when only its events remain.
+waits for a worker. `leased` is held by a worker. `done` has succeeded; its result is available
+until its retention ends. `dead` has failed permanently and stays for inspection. Two more names
+describe a job outside the engine: `new` before the push, and `gone` after the removal, when only
+its events remain.
 
 Each transition has a cause, which is also the type of its event in the journal. One cause can lead
 to several states, because the retry policy decides the state after a failure (see policies.py).
@@ -75,9 +76,9 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
 #: Causes of a failure.
 FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 
-#: The same as one set of small numbers per cause, for fast checks.
+#: The same table as one set of small numbers per cause, for fast checks.
 LEGAL: Final[dict[str, frozenset[int]]] = {
-    cause: frozenset(before * 8 + after for before, afters in moves.items() for after in afters)
+    cause: frozenset(before * 8 + after for before, targets in moves.items() for after in targets)
     for cause, moves in TRANSITIONS.items()
 }
 
@@ -86,8 +87,8 @@ def diagram() -> str:
     """The table as a Mermaid state diagram; docs/explanation/states.md shows it."""
     arrows: dict[tuple[int, int], list[str]] = {}
     for cause, moves in TRANSITIONS.items():
-        for before, afters in moves.items():
-            for after in afters:
+        for before, targets in moves.items():
+            for after in targets:
                 arrows.setdefault((before, after), []).append(cause)
     lines = ["stateDiagram-v2"]
     for (before, after), causes in sorted(arrows.items()):

@@ -11,9 +11,9 @@ from .durations import RecentDurations
 from .states import DEAD, LEASED
 
 DAY: Final = 86_400_000_000
-#: Days with statistics per queue.
+#: The number of days with statistics per queue.
 KEPT_DAYS: Final = 30
-#: Days with totals over all queues.
+#: The number of days with totals over all queues.
 HISTORY_DAYS: Final = 180
 #: The slots of a histogram: 60 seconds, 59 minutes, 23 hours, 6 days.
 SLOTS: Final = 148
@@ -66,9 +66,9 @@ class Spread:
             if duration < 1_000_000:
                 below_a_second += 1
             else:
-                where = histogram_slot(duration)
-                if where is not None:
-                    histogram[where] = histogram.get(where, 0) + 1
+                slot = histogram_slot(duration)
+                if slot is not None:
+                    histogram[slot] = histogram.get(slot, 0) + 1
         self.count, self.mean, self.vk = count, mean, vk
         if below_a_second:
             histogram[0] = histogram.get(0, 0) + below_a_second
@@ -82,8 +82,8 @@ class Spread:
         self.vk += other.vk + delta * delta * self.count * other.count / count
         self.mean += delta * other.count / count
         self.count = count
-        for where, number in other.histogram.items():
-            self.histogram[where] = self.histogram.get(where, 0) + number
+        for slot, number in other.histogram.items():
+            self.histogram[slot] = self.histogram.get(slot, 0) + number
 
     @property
     def variance(self) -> float:
@@ -130,13 +130,13 @@ class Statistics:
     def __init__(self) -> None:
         self.days: dict[tuple[str, int], QueueDay] = {}
         self._totals: dict[int, DayTotal] | None = None
-        #: Days that changed since the store wrote them.
+        #: Days that have changed since the store last wrote statistics.
         self.dirty: set[tuple[str, int]] = set()
-        #: The number of days with statistics.
+        #: The number of days whose statistics are retained.
         self.keep_days = KEPT_DAYS
-        #: Days that were dropped since the store wrote them.
+        #: Days that were dropped since the store last wrote statistics.
         self.dropped: set[tuple[str, int]] = set()
-        #: Days that were merged since the store wrote them: no event contains them.
+        #: Days that were merged since the store last wrote statistics: no event contains them.
         self.merged: list[QueueDay] = []
 
     def merge(self, added: QueueDay) -> None:
@@ -157,11 +157,11 @@ class Statistics:
     def drop(self, queues: Iterable[str]) -> None:
         """Drop all days of these queues."""
         names = set(queues)
-        gone = [key for key in self.days if key[0] in names]
-        for key in gone:
+        removed = [key for key in self.days if key[0] in names]
+        for key in removed:
             del self.days[key]
-        self.dirty.difference_update(gone)
-        self.dropped.update(gone)
+        self.dirty.difference_update(removed)
+        self.dropped.update(removed)
 
     def update(self, changes: ChangeSet, recent: RecentDurations) -> None:
         """Add the events of a change set that the statistics do not include yet."""
@@ -187,7 +187,7 @@ class Statistics:
                 continue
             if event[4] != name or not start <= event[0] < end:
                 _add_durations(day, total, waits, runs, recent)
-                day = self._of(event)
+                day = self._day_of(event)
                 total = self._total(day.day)
                 name, start, end = day.queue, day.day * DAY, (day.day + 1) * DAY
             if kind == "leased":
@@ -249,7 +249,7 @@ class Statistics:
             total = totals[day] = DayTotal()
         return total
 
-    def _of(self, event: Any) -> QueueDay:
+    def _day_of(self, event: Any) -> QueueDay:
         key = (event[4], event[0] // DAY)
         day = self.days.get(key)
         if day is None:

@@ -28,7 +28,7 @@ class JobTable(Component):
     # Views
 
     def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
-        """The jobs of that jid, the oldest first; with `newest`, only the oldest one and at most
+        """The jobs with that jid, the oldest first; with `newest`, only the oldest one and at most
         this number of the newest ones.
         """
         job = self.by_jid.get(jid)
@@ -44,7 +44,7 @@ class JobTable(Component):
         return 0 if jid not in self.by_jid else 1 + len(self._duplicates.get(jid, ()))
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
-        """Jobs of that jid with a lower seq, the newest first."""
+        """Jobs with that jid and a lower seq, the newest first."""
         oldest = self.by_jid.get(jid)
         if oldest is None:
             return []
@@ -54,8 +54,8 @@ class JobTable(Component):
         return [*found, oldest] if len(found) < limit and oldest.seq < below else found
 
     def find_leased(self, jid: str, actor: int, holder: str) -> Job | None:
-        """The leased job of that jid that a worker of this protocol may end. A job that the worker
-        itself holds has precedence.
+        """The leased job with that jid that a worker of this protocol may end. A job that the
+        worker itself holds has precedence.
         """
         job = self.by_jid.get(jid)
         if job is None or (self._duplicates and jid in self._duplicates):
@@ -79,7 +79,7 @@ class JobTable(Component):
     # Changes
 
     def add(self, job: Job) -> None:
-        """Add a job. A new job has the highest seq; restored jobs have any order."""
+        """Add a job. A new job has the highest seq; restored jobs come in any order."""
         self.jobs[job.seq] = job
         if self.by_jid.setdefault(job.jid, job) is not job:
             self.add_duplicate(job)
@@ -105,7 +105,7 @@ class JobTable(Component):
             del self._duplicates[job.jid]
 
     def replace(self) -> tuple[dict[int, Job], dict[str, Job]]:
-        """Remove all jobs, in constant time: use empty dictionaries. Returns the old ones."""
+        """Replace the dictionaries by empty ones, in constant time, and return the old ones."""
         old = self.jobs, self.by_jid
         self.jobs, self.by_jid, self._duplicates = {}, {}, {}
         return old
@@ -146,7 +146,7 @@ class JobTable(Component):
         if found.seq > job.seq:
             return IndexProblem("id", f"job {found.seq} is found instead of {job.seq}", job=job)
         duplicates = self._duplicates.get(job.jid, [])
-        at = bisect_left(duplicates, job.seq, key=lambda each: each.seq)
-        if at < len(duplicates) and duplicates[at] is job:
+        index = bisect_left(duplicates, job.seq, key=lambda each: each.seq)
+        if index < len(duplicates) and duplicates[index] is job:
             return None
-        return IndexProblem("id", "some jobs of this id are not found in their order", job=found)
+        return IndexProblem("id", "some jobs with this id are not found in order", job=found)

@@ -18,20 +18,21 @@ class TimerHeap:
     entries cannot accumulate.
     """
 
-    __slots__ = ("_live", "_ticks", "heap")
+    __slots__ = ("_last_number", "_live", "heap")
 
     def __init__(self) -> None:
-        #: Read only. Its first entry is no later than any timer, but may be stale.
+        #: Read-only. Its first entry is no later than any timer, but may be stale.
         self.heap: list[TimerEntry] = []
         self._live: dict[Hashable, TimerEntry] = {}
-        self._ticks = 0
+        self._last_number = 0
 
     def set(self, key: Hashable, when: int) -> None:
-        self._ticks = tick = self._ticks + 1  # makes entries unique: keys are never compared
-        entry = (when, tick, key)
+        # The number makes entries unique: keys are never compared.
+        self._last_number = number = self._last_number + 1
+        entry = (when, number, key)
         self._live[key] = entry
         heappush(self.heap, entry)
-        if tick & 1023 == 0 and len(self.heap) > 2 * len(self._live) + 1024:
+        if number & 1023 == 0 and len(self.heap) > 2 * len(self._live) + 1024:
             self.rebuild()
 
     def cancel(self, key: Hashable) -> None:
@@ -57,10 +58,10 @@ class TimerHeap:
         """The earliest time, or None."""
         heap, live = self.heap, self._live
         while heap:
-            when, tick, key = heap[0]
+            when, number, key = heap[0]
             current = live.get(key)
             # Compiled tuples have no identity, so the number of the entry decides.
-            if current is not None and current[1] == tick:
+            if current is not None and current[1] == number:
                 return when
             heappop(heap)
         return None
@@ -97,29 +98,29 @@ class TimerHeap:
 
     def problems(self) -> Problems:
         """The problems of the heap, and None for each examined timer."""
-        at = 1
-        while at < len(self.heap):
-            parent, entry = self.heap[(at - 1) // 2], self.heap[at]
+        index = 1
+        while index < len(self.heap):
+            parent, entry = self.heap[(index - 1) // 2], self.heap[index]
             ordered = parent[:2] <= entry[:2]
-            yield None if ordered else IndexProblem("timer", "the first timer is not the earliest")
-            at += 1
-        newest = self._ticks
-        ticks: set[int] = set()
+            yield None if ordered else IndexProblem("timer", "the heap is not in order")
+            index += 1
+        newest = self._last_number
+        numbers: set[int] = set()
         for entry in list(self.heap):
-            ticks.add(entry[1])
+            numbers.add(entry[1])
             yield None
         for key in list(self._live):
             live = self._live.get(key)
-            missing = live is not None and live[1] <= newest and live[1] not in ticks
+            missing = live is not None and live[1] <= newest and live[1] not in numbers
             yield (
-                IndexProblem("timer", "a timer is set that is not in the heap") if missing else None
+                IndexProblem("timer", "a timer that is set is not in the heap") if missing else None
             )
 
 
 def is_heap(entries: Sequence[Any]) -> Generator[None, None, bool]:
     """Whether the entries are a heap; yields for each examined one."""
-    for at in range(1, len(entries)):
-        if entries[(at - 1) // 2] > entries[at]:
+    for index in range(1, len(entries)):
+        if entries[(index - 1) // 2] > entries[index]:
             return False
         yield
     return True

@@ -17,10 +17,10 @@ from .states import LEASED
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Jobs that one turn stages, completes, releases or discards.
+#: The number of jobs that one turn stages, completes, releases or discards.
 TRANSACTION_BATCH_SIZE: Final = 90
 #: Settings of sealed transactions: this prefix and the name of the transaction. Loads with such
-#: names have the staged jobs.
+#: names contain the staged jobs.
 TRANSACTION_PREFIX: Final = "transactions/"
 TRANSACTION_TIMER: Final = "transactions"
 
@@ -51,7 +51,7 @@ class Transactions:
         self._completing: set[int] = set()
 
     def load(self, settings: dict[str, bytes]) -> None:
-        """Read the sealed transactions from the settings, at the start or after a revert."""
+        """Read the sealed transactions from the settings, at start-up or after a revert."""
         self._sealed = {
             key: _decode(value)
             for key, value in settings.items()
@@ -73,7 +73,7 @@ class Transactions:
         return self._engine.push(push, now)
 
     def seal(self, name: str, actor: int, holder: str, completed: list[int], now: int) -> None:
-        """Let the transaction take effect: complete jobs of a holder, release the staged jobs."""
+        """Make the transaction take effect: complete jobs of a holder, release the staged jobs."""
         self._open.discard(name)
         self._sealed[name] = sealed = _Sealed(actor, holder, completed)
         self._completing.update(completed)
@@ -96,8 +96,8 @@ class Transactions:
     def after_restart(self, now: int) -> None:
         """Carry out sealed transactions and discard the others before the first client connects.
 
-        A client saw the whole transaction before the crash, so none may see a part of it now. The
-        completions come before the leases of connections are returned.
+        A client saw the whole transaction before the crash, so no client may see only a part of it
+        now. The completions come before the leases of connections are returned.
         """
         while self._sealed or self._abandoned():
             self._step(now)

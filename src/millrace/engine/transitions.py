@@ -57,8 +57,8 @@ class Transitions:
         """Change a job's state, move it between indexes and append its event. `source` is the
         previous queue of a moved job.
 
-        This method is most of the cost of a command, so it contains the code of the frequent
-        transitions. The rare transitions use `leave` and `enter`.
+        This method accounts for most of the cost of a command, so it contains the code of the
+        frequent transitions. The rare transitions use `leave` and `enter`.
         """
         engine = self._engine
         before, seq, change_set = job.state, job.seq, engine.change_set
@@ -77,7 +77,7 @@ class Transitions:
                 self._limits.leave(job)
                 limited = True
             self._timers.cancel(seq)
-            # `is_first_lease` and `first_wait` without a call.
+            # `is_first_lease` and `first_wait`, inlined.
             if (
                 to == GONE
                 and history.lifetime is None
@@ -191,7 +191,7 @@ class Transitions:
             component.remove(job)
 
     def enter(self, job: Job) -> None:
-        """Enter a job into the indexes of its state."""
+        """Add a job to the indexes of its state."""
         for component in self._by_state:
             component.add(job)
 

@@ -42,7 +42,8 @@ class Waiter:
         self.lease_duration = 0
         #: The reply with the delivered job must wait for the commit.
         self.must_wait = False
-        #: The waiter also receives the removal of the job. Other clients wait until their timeouts.
+        #: The waiter is also notified of the removal of the job. Other clients wait until their
+        #: timeouts.
         self.wants_removal = False
         #: The client pushed the transient job `seq`; the job is removed when this wait ends.
         self.owns_job = False
@@ -168,7 +169,7 @@ class WaiterSet:
         self.timeouts.append(waiter)
 
     def waited_at_last_tick(self, key: Hashable) -> bool:
-        """Whether a timer key belongs to a waiter that already waited at the last tick."""
+        """Whether a timer key belongs to a waiter that was already waiting at the last tick."""
         return isinstance(key, int) and self._last_key_at_tick <= key < 0
 
     def problems(self) -> Problems:

@@ -1,1 +1,1 @@
-"""The only place with sockets: listeners, sessions, the loop turn, signals, TLS, limits."""
+"""The only package that uses sockets: listeners, sessions, the loop turn, signals, TLS, limits."""

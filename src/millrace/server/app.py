@@ -90,7 +90,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
             Random(secrets.randbits(64)), protocol_rules(), dead_max=config.faktory.dead_max
         )
         if store is not None:
-            _recover_or_leave(engine, store)
+            _recover_or_close(engine, store)
             check_restored_copy(
                 config.server.data, parse_location(config.lake_uri), store.outbox.next_committed
             )
@@ -129,7 +129,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _recover_or_leave(engine: Engine, store: Store) -> None:
+def _recover_or_close(engine: Engine, store: Store) -> None:
     """Recover. If that fails, close the store without changing the data folder."""
     try:
         recover(engine, store, clock)
@@ -275,7 +275,9 @@ async def _serve(
         log.warning("Scheduled pipeline runs are disabled: %s", NO_LAKE)
     await stop.wait()
     notify("STOPPING=1")
-    log.info("Stopping: accepting no connections; workers are notified at their next heartbeat.")
+    log.info(
+        "Stopping: no longer accepting connections; workers are notified at their next heartbeat."
+    )
     await schedule.stop()
     if web is not None:
         await web.stop()
@@ -287,11 +289,11 @@ async def _serve(
 def web_settings(config: Config, control: Path) -> dict[str, Any]:
     """The settings of the web process; see web/settings.py."""
     web = config.web
-    kept = config.server.durability != "memory"
+    is_durable = config.server.durability != "memory"
     return msgspec.structs.asdict(web) | {
         "control": str(control.absolute()),
-        "data": str(config.server.data.absolute()) if kept else "",
-        "lake": config.lake_uri if kept else "",
+        "data": str(config.server.data.absolute()) if is_durable else "",
+        "lake": config.lake_uri if is_durable else "",
         "host": config.server.host,
         "password": web.password or config.faktory.password,
         "tokens": parse_tokens(web.tokens),
@@ -329,7 +331,7 @@ def listeners(
         spec, section = load_spec(row), config.sections[row.name]
         assert spec.make_hub is not None
         assert spec.make_connection is not None
-        # A hub also serves the jobs of its protocol, so it exists without a listener.
+        # A hub also serves the jobs of its protocol, so it exists even without a listener.
         limited = context._replace(engine=limit_to(engine, section.queues))
         hub = spec.make_hub(section, limited)
         connect = functools.partial(spec.make_connection, hub)
@@ -366,12 +368,12 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
         f"{name} {f'{scheme}://' if name == 'web' else ''}{host}:{port}"
         for name, port in ports.items()
     )
-    kept = (
+    data = (
         "in memory only: all data is lost at exit"
         if config.server.durability == "memory"
         else f"{config.server.data} (durability: {config.server.durability})"
     )
-    print(f"ready  {where}  data {kept}  (Ctrl-C stops)", flush=True)  # noqa: T201
+    print(f"ready  {where}  data {data}  (Ctrl-C stops)", flush=True)  # noqa: T201
 
 
 def _reload(
@@ -419,8 +421,8 @@ def _open_tls(config: Config) -> "TlsFiles | None":
 
 @functools.cache
 def _memory() -> Callable[[], int]:
-    """A function that returns the memory of the process in MiB. Its file stays open, because it is
-    called often and also when no more files can be opened.
+    """A function that returns the memory of the process in MiB. Its file stays open, because the
+    function is called often, and even when no more files can be opened.
     """
     statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     page = os.sysconf("SC_PAGE_SIZE")

@@ -30,7 +30,7 @@ def short_address(path: Path) -> Iterator[str]:
 
 
 def remove_socket(path: Path) -> None:
-    """Remove a socket that a killed process left. Requires the lock of the folder."""
+    """Remove a socket that a killed process left behind. Requires the lock of the folder."""
     try:
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
@@ -39,7 +39,7 @@ def remove_socket(path: Path) -> None:
 
 
 def remove_stale_socket(path: Path) -> None:
-    """Remove an old socket; any other file is left alone and is an error."""
+    """Remove an old socket; any other file is left alone and raises an error."""
     remove_socket(path)
     if os.path.lexists(path):
         raise SocketPathInUse(f"{path} is not a socket. Move or delete the file and start again.")

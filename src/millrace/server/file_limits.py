@@ -1,4 +1,4 @@
-"""The limit of open files, and the number of connections that follows from it."""
+"""The limit on open files, and the number of connections that follows from it."""
 
 import logging
 import resource
@@ -10,12 +10,12 @@ log = logging.getLogger(__name__)
 RESERVED_FILES: Final = 64
 #: Connections before their handshake may exceed the limit by this number.
 MAX_UNAUTHENTICATED: Final = 1000
-#: They may use at most the limit of open files divided by this number.
+#: They may use at most the limit on open files divided by this number.
 UNAUTHENTICATED_DIVISOR: Final = 8
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of open files to the hard limit, and return it."""
+    """Raise the soft limit on open files to the hard limit, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -32,7 +32,7 @@ def unauthenticated(files: int) -> int:
 
 
 def connections(wanted: int, files: int) -> int:
-    """The number of connections that the limit of open files allows, at most `wanted`.
+    """The number of connections that the limit on open files allows, at most `wanted`.
 
     Without free files the server cannot even accept a connection to refuse it. While files are
     free, it refuses a connection with the error of the protocol.
@@ -43,7 +43,7 @@ def connections(wanted: int, files: int) -> int:
     if wanted > room:
         log.warning(
             "server.max_connections is %d, but the process may open only %d files. It serves %d "
-            "connections. Raise the limit of open files (ulimit -n), or lower max_connections.",
+            "connections. Raise the limit on open files (ulimit -n), or lower max_connections.",
             wanted,
             files,
             room,

@@ -49,13 +49,15 @@ class ShipperSettings(NamedTuple):
     #: Number of pending events that triggers shipping early.
     events: int
 
-    def command(self, begun: int) -> list[str]:
-        words = (str(self.folder), self.lake, str(self.events), str(begun))
+    def command(self, first_event: int) -> list[str]:
+        words = (str(self.folder), self.lake, str(self.events), str(first_event))
         return python_module("millrace.journal.shipper", *words)
 
 
 class JournalShipper:
-    """`trim` is called when shipped events can be removed, `answered` after a request is done."""
+    """`trim` is called when shipped events can be removed, and `answered` after a request is
+    done.
+    """
 
     def __init__(
         self,
@@ -71,9 +73,9 @@ class JournalShipper:
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._server = ""
-        #: The next event at the start. A lake that is ahead of it belongs to another copy of the
-        #: folder.
-        self._begun = outbox.next_committed
+        #: The next event when the server started. A lake that is ahead of it belongs to another
+        #: copy of the folder.
+        self._first_event = outbox.next_committed
         #: The first event that is not known to be in the lake, and the oldest in the outbox.
         self._next = self._first_kept = outbox.first_event
         self._child: ChildProcess | None = None
@@ -87,7 +89,7 @@ class JournalShipper:
         #: The current error, and the number of consecutive failures.
         self._failing = ""
         self._failures = 0
-        self._unable = False
+        self._lacks_packages = False
         self._files = 0
         self._dropped = 0
         self._requests: list[tuple[int, Done]] = []
@@ -113,7 +115,7 @@ class JournalShipper:
             return
         if self._oldest is None:
             self._oldest = self._loop.time()
-        if not self._settings.every or self._unable or self._stopping:
+        if not self._settings.every or self._lacks_packages or self._stopping:
             return
         reaches_limit = (
             outbox.next_committed - self._next >= self._settings.events and not self._failing
@@ -199,7 +201,7 @@ class JournalShipper:
         self._until = self._outbox.next_committed
         if self._child is None:
             try:
-                command = self._settings.command(0 if self._server else self._begun)
+                command = self._settings.command(0 if self._server else self._first_event)
                 self._child = ChildProcess(command, self._on_line, self._on_exit)
             except OSError as error:
                 self._failed(f"cannot start the shipper: {error.strerror}")
@@ -207,13 +209,13 @@ class JournalShipper:
         self._child.send(encode(ShipRequest(self._until)) + b"\n")
 
     def _is_able(self) -> bool:
-        if not self._unable and not all(map(is_installed, ("deltalake", "arro3.io"))):
-            self._unable = True
+        if not self._lacks_packages and not all(map(is_installed, ("deltalake", "arro3.io"))):
+            self._lacks_packages = True
             self._failing = NEEDS
             log.warning("%s", NEEDS)
-        return not self._unable
+        return not self._lacks_packages
 
-    # Replies of the process
+    # Replies from the process
 
     def _on_line(self, child: ChildProcess, line: bytes) -> None:
         if child is not self._child:
@@ -283,8 +285,8 @@ class JournalShipper:
                 reason,
             )
         self._failing = reason
-        asked, self._requests = self._requests, []
-        for _, done in asked:
+        requests, self._requests = self._requests, []
+        for _, done in requests:
             self._answer(done, reason)
         self._progress.set()
         if self._settings.every and not self._stopping:
@@ -297,7 +299,7 @@ class JournalShipper:
             return
         self._child = None
         if self._until:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+            how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
             self._failed(f"the shipper {how}")
         self._progress.set()
 
@@ -307,8 +309,8 @@ class JournalShipper:
             self._child.close_input()
             self._child = None
 
-    def _answer(self, done: Done, failing: str) -> None:
-        done(failing)
+    def _answer(self, done: Done, reason: str) -> None:
+        done(reason)
         self._answered()
 
     def _log_dropped(self) -> None:

@@ -51,7 +51,9 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _level(record: logging.LogRecord) -> str:
-    """One of the four levels of the log for any level of a library."""
+    """Map the level of a record, which a library may define, to one of the four levels of the
+    log.
+    """
     if record.levelno >= logging.ERROR:
         return "error"
     if record.levelno >= logging.WARNING:
@@ -60,7 +62,7 @@ def _level(record: logging.LogRecord) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (RFC 3339, UTC, milliseconds), level, message, the fields."""
+    """One JSON object per line: time (RFC 3339, UTC, milliseconds), level, message, the fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))

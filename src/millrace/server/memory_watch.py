@@ -18,13 +18,13 @@ from .push_gate import PushGate
 DEFAULT_FRACTION: Final = 0.75
 #: Seconds between two checks.
 CHECK_INTERVAL: Final = 0.25
-#: New jobs are accepted again below this fraction of the limit, or of the jobs at the limit:
+#: New jobs are accepted again below this fraction of the limit, or of the number of jobs then:
 #: Python reuses the memory of ended jobs but rarely returns it to the system.
 RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
 #: are refused regardless of the number of jobs.
 HARD_FRACTION: Final = 1.1
-#: From this fraction of the limit on, payloads above `PAGED_PAYLOAD` bytes live in the store, until
+#: At or above this fraction of the limit, payloads above `PAGED_PAYLOAD` bytes are stored, until
 #: memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that time.
 PAGING_FRACTION: Final = 0.5
 END_PAGING_FRACTION: Final = 0.9

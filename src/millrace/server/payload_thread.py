@@ -12,7 +12,7 @@ AfterRead = Callable[[PayloadRead], None]
 
 
 class PayloadThread:
-    """Reads one request after the other. The thread starts with the first request."""
+    """Handles one request at a time. The thread starts with the first request."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, reader: PayloadReader, after: AfterRead

@@ -1,7 +1,7 @@
 """Scheduled runs of the pipeline in a child process, one at a time; its output goes to the log.
 
-The first run starts one interval after the server. If a run takes longer than the interval, the
-next one is skipped. A stopping server ends the run, and the next run resumes at that point. An
+The first run starts one interval after the server starts. If a run takes longer than the interval,
+the next one is skipped. A stopping server ends the run, and the next run resumes at that point. An
 operator can also start a run, with or without an interval.
 """
 

@@ -17,7 +17,7 @@ class PushGate:
         self._causes: dict[str, str] = {}
 
     def close(self, cause: str, reason: str) -> None:
-        """Refuse new jobs. `reason` goes to the clients."""
+        """Refuse new jobs. `reason` is sent to the clients."""
         if cause not in self._causes:
             log.error("New jobs are refused: %s. All other commands continue.", reason)
         self._causes[cause] = reason

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .session import Session
 
-#: Commands of one client per read while the queue is empty.
+#: The number of commands of one client per read while the queue is empty.
 COMMANDS_PER_READ: Final = 64
-#: Commands of one client per slice of the queue.
+#: The number of commands of one client per slice of the queue.
 COMMANDS_PER_SLICE: Final = 8
 #: Duration of a slice.
 SLICE_MICROSECONDS: Final = 500
@@ -39,30 +39,30 @@ class RunQueue:
         self._crowded = crowded
         self._paused = False
         self._waiting: deque[Session] = deque()
-        self._called = False
+        self._is_scheduled = False
         #: Commands per read of a client that is not in the queue.
         self.share = COMMANDS_PER_READ
 
     def add(self, session: "Session") -> None:
         self._waiting.append(session)
-        self._call()
+        self._schedule()
 
     def resume(self) -> None:
         """Continue after a commit: the next change set is about to be written."""
         if self._paused:
             self._paused = False
-            self._call()
+            self._schedule()
 
-    def _call(self) -> None:
+    def _schedule(self) -> None:
         self.share = 1 if self._waiting else COMMANDS_PER_READ
-        if self._waiting and not self._called and not self._paused:
-            self._called = True
+        if self._waiting and not self._is_scheduled and not self._paused:
+            self._is_scheduled = True
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
         waiting, clock = self._waiting, self._clock
         if self._crowded():
-            self._called, self._paused = False, True
+            self._is_scheduled, self._paused = False, True
             return
         began = clock()
         try:
@@ -72,5 +72,5 @@ class RunQueue:
                 if not waiting or not 0 <= clock() - began < SLICE_MICROSECONDS:
                     break
         finally:
-            self._called = False
-            self._call()
+            self._is_scheduled = False
+            self._schedule()

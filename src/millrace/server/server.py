@@ -124,7 +124,7 @@ class Server:
             listener.hub.hubs = self.hubs
             listener.hub.with_messages = self.with_messages
 
-            # `connect` is bound per listener, not per loop turn.
+            # The default binds `connect` now: the loop changes `listener`.
             def session(
                 connect: Callable[[], Connection] = listener.connect,
             ) -> asyncio.BaseProtocol:
@@ -229,7 +229,9 @@ class Server:
             engine.release(job, now)
 
     def after_commands(self, now: int) -> None:
-        """Finish after commands: dispatch results to clients, end the turn, set the timer."""
+        """Complete the work after commands: dispatch results to clients, end the turn, set the
+        timer.
+        """
         engine = self.engine
         waiters = engine.waiters
         if (
@@ -240,12 +242,12 @@ class Server:
             or self.with_messages
         ):
             self._dispatch(now)
-        batch, turns = engine.change_set, self.turns
+        change_set, turns = engine.change_set, self.turns
         if not turns.due:
-            if len(batch.events) >= MAX_UNAWAITED_EVENTS:
+            if len(change_set.events) >= MAX_UNAWAITED_EVENTS:
                 turns.schedule()
-            elif turns.durable and batch:
-                if batch.has_only_leases:
+            elif turns.durable and change_set:
+                if change_set.has_only_leases:
                     turns.delay()
                 else:
                     turns.schedule()
@@ -280,7 +282,7 @@ class Server:
         if self.shipping is not None:
             self.shipping.committed()
 
-    def _has_deliveries(self) -> bool:
+    def _has_results(self) -> bool:
         engine = self.engine
         waiters = engine.waiters
         return bool(
@@ -298,7 +300,7 @@ class Server:
             return
         self._dispatching = True
         try:
-            while self._has_deliveries():
+            while self._has_results():
                 deliveries, waiters.deliveries = waiters.deliveries, []
                 outcomes, waiters.outcomes = waiters.outcomes, []
                 timeouts, waiters.timeouts = waiters.timeouts, []
@@ -374,4 +376,4 @@ class Server:
             self.engine.tick(now)
             self.after_commands(now)
         finally:
-            self._arm()  # also after an error
+            self._arm()  # even after an error

@@ -24,14 +24,14 @@ MAX_UNPROCESSED_BYTES: Final = 1 << 20
 #: While more bytes of replies to a client wait for a commit, the server runs none of its commands.
 MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
-#: server would execute commands of a client that does not read until it is full.
+#: server would execute commands of a client that does not read until the buffer is full.
 SEND_BUFFER: Final = 1 << 17
 #: Replies up to this size are joined to one write. Larger ones are written in pieces: the transport
 #: would copy all that it cannot send at once, 32 MiB in 30 ms.
 MAX_JOINED_BYTES: Final = 1 << 20
 PIECE_BYTES: Final = 1 << 18
 PIECES_PER_SLICE: Final = 4
-#: Commands up to this size are not accounted.
+#: Commands up to this size are not accounted for.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
 QUEUE_BYTES: Final = 2048
@@ -76,12 +76,11 @@ class ClosedConnection(Connection):
 
 
 class Session:
-    """An asyncio protocol. It has no base class: a compiled class that extends one of the
-    library has slow attributes.
+    """An asyncio protocol. It has no base class: a compiled class that extends a library
+    class has slow attributes.
     """
 
     __slots__ = (
-        "_choked",
         "_connect",
         "_continuing",
         "_drained",
@@ -92,6 +91,7 @@ class Session:
         "_reading",
         "_server",
         "_sleeping",
+        "_stall_timer",
         "_timer",
         "_unread",
         "_unsynced",
@@ -116,17 +116,17 @@ class Session:
         #: Leases that may not have reached the client: the turn that the reply waits for, job and
         #: attempt.
         self._leases: list[tuple[int, Job, int]] = []
-        #: Large replies that the transport does not have yet, and their size. The last part of the
-        #: first one may be missing.
+        #: Large replies that the transport does not have yet, and their size. The first part of the
+        #: first one may already be written.
         self._outgoing: deque[Any] = deque()
         self._outgoing_size = 0
         #: The bytes of held replies.
         self._unsynced = 0
         self._reading = True
-        self._choked: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         #: Unread bytes at the last check of a client that does not read.
         self._unread = 0
-        #: Its commands continue in the run queue, or after `wake`.
+        #: The commands of the client continue in the run queue, or after `wake`.
         self._continuing = False
         self._sleeping = False
         self._input_closed = False
@@ -165,7 +165,7 @@ class Session:
             return
         if (
             self._continuing
-            or self._choked is not None
+            or self._stall_timer is not None
             or self._outgoing_size
             or self._unsynced > MAX_UNCOMMITTED_BYTES
         ):
@@ -185,14 +185,14 @@ class Session:
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
             self._account()
-        # A short command with a reply leaves no bytes to account.
+        # A short command with a reply leaves no bytes to account for.
         elif not replies or self.buffered or len(data) > SMALL_COMMAND_BYTES:
             self._account()
         server.after_commands(now)
 
     def eof_received(self) -> bool:
         """The client has closed its sending side. Its commands are still answered if the protocol
-        defines it so; TLS has no half-close.
+        requires it; TLS has no half-close.
         """
         now = self._server.clock()
         if self._drained >= 0:
@@ -213,8 +213,8 @@ class Session:
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._choked is not None:
-            self._choked.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         if self.is_lost:
             return
         self.is_lost = True
@@ -239,13 +239,13 @@ class Session:
 
     def pause_writing(self) -> None:
         self._unread = _unread_bytes(self.transport)
-        self._choked = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
+        self._stall_timer = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
         self._throttle()
 
     def resume_writing(self) -> None:
-        if self._choked is not None:
-            self._choked.cancel()
-            self._choked = None
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
         if self._outgoing_size:
             self._write_pieces()
         else:
@@ -355,7 +355,7 @@ class Session:
             else:
                 self.transport.write(b"".join(pieces))
         if (
-            self._choked is not None
+            self._stall_timer is not None
             or self._outgoing_size
             or self._leases
             or self._unsynced > MAX_UNCOMMITTED_BYTES
@@ -367,11 +367,11 @@ class Session:
             self._unsynced = 0
 
     def _after_write(self, size: int) -> None:
-        """The client does not read, has closed its sending side, or other replies wait. `size` is
-        the number of bytes that the transport got.
+        """Continue after a write if the client does not read or has closed its sending side, or if
+        other replies wait. `size` is the number of bytes that the transport was given.
         """
         transport, connection = self.transport, self.connection
-        if self._choked is not None or self._outgoing_size:
+        if self._stall_timer is not None or self._outgoing_size:
             self._unread += size
             if self._unwritten > self._server.max_output:
                 log.warning("Closed a connection that did not read its replies.")
@@ -388,7 +388,7 @@ class Session:
                 self._close()
 
     def close(self) -> None:
-        """Close the connection after all of its replies: the server stops."""
+        """Close the connection after all of its replies, because the server stops."""
         if self._outgoing_size:
             self.transport.writelines(list(self._outgoing))
             self._outgoing.clear()
@@ -412,7 +412,7 @@ class Session:
         connection.drop_input()
         if connection.waiter is not None:
             self._server.engine.cancel_wait(connection.waiter)  # now, not when the socket is closed
-        if self._choked is not None or self._outgoing_size or connection.closing:
+        if self._stall_timer is not None or self._outgoing_size or connection.closing:
             self.transport.abort()  # it does not read
             return
         connection.replies.append(Reply(connection.unavailable_reply(reason), must_wait=False))
@@ -425,22 +425,22 @@ class Session:
     def _blocked(self) -> bool:
         """Whether the commands of this client must wait until its replies are sent."""
         return (
-            self._choked is not None
+            self._stall_timer is not None
             or self._outgoing_size > 0
             or self._unsynced > MAX_UNCOMMITTED_BYTES
         )
 
     @property
-    def _is_choked(self) -> bool:
+    def _is_stalled(self) -> bool:
         """Whether the client does not read. A write can change this; mypy would keep the result of
         a direct comparison, and the compiled code with it.
         """
-        return self._choked is not None
+        return self._stall_timer is not None
 
     @property
     def _can_send(self) -> bool:
         """Whether the transport has taken all replies so far."""
-        return self._choked is None and not self._outgoing_size
+        return self._stall_timer is None and not self._outgoing_size
 
     @property
     def _unwritten(self) -> int:
@@ -452,14 +452,14 @@ class Session:
         is_first = not self._outgoing_size
         self._outgoing.extend(pieces)
         self._outgoing_size += size
-        if is_first and self._choked is None:
+        if is_first and self._stall_timer is None:
             self._write_some()
 
     def _write_some(self) -> None:
         """Write pieces until the socket accepts no more, or until the slice ends."""
         outgoing = self._outgoing
         for _ in range(PIECES_PER_SLICE):
-            if not outgoing or self._is_choked:
+            if not outgoing or self._is_stalled:
                 break
             first = outgoing[0]
             if len(first) > PIECE_BYTES:
@@ -471,22 +471,22 @@ class Session:
                 outgoing.popleft()
                 self._outgoing_size -= len(first)
                 self.transport.write(first)
-        if self._outgoing_size and not self._is_choked:
+        if self._outgoing_size and not self._is_stalled:
             self._server.loop.call_soon(self._write_pieces)
 
     def _write_pieces(self) -> None:
-        """The socket accepts more, or the next slice begins."""
-        if self.is_lost or self._is_choked or not self._outgoing_size:
+        """Write more: the socket accepts it, or the next slice begins."""
+        if self.is_lost or self._is_stalled or not self._outgoing_size:
             return
         self._write_some()
         self._account()
         if self._outgoing_size:
             return
-        if self._leases and not self._is_choked:
+        if self._leases and not self._is_stalled:
             self._replies_written()
         if (self.connection.closing or self._input_closed) and self._finished():
             self._close()
-        elif not self._is_choked:
+        elif not self._is_stalled:
             self._continue_soon()
 
     def _close(self) -> None:
@@ -581,13 +581,13 @@ class Session:
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
             size += connection.waiter.new_queues * QUEUE_BYTES
-        if self._choked is not None or self._outgoing_size:
+        if self._stall_timer is not None or self._outgoing_size:
             size += self._unwritten
         if size != self.buffered and not self.is_lost:
             self._server.buffers.change(self, size)
 
     def _abort_after_error(self, error: Exception) -> None:
-        """An error in the server: close this connection and continue with the other clients."""
+        """Close this connection after an error in the server; the other clients continue."""
         log.error("A command failed.", exc_info=error)
         self.transport.abort()
 
@@ -646,7 +646,7 @@ class Session:
             self.transport.abort()
             return
         self._unread = unread
-        self._choked = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
+        self._stall_timer = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
 
 
 def _must_wait(replies: list[Reply]) -> bool:

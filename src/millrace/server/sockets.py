@@ -72,7 +72,7 @@ def is_unix(listener: socket.socket | None) -> bool:
 
 
 def open_unix(path: Path, mode: int, name: str) -> socket.socket:
-    """Listen on a Unix domain socket; a socket that a previous server left is replaced."""
+    """Listen on a Unix domain socket; a socket that a previous server left behind is replaced."""
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
     previous = os.umask(0o177)  # no other user can connect before the permissions are set

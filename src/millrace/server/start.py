@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], *, json: bool) -> int:
     """Serve until a signal stops the server; return the exit status of the process. With `json`,
-    the log and the ready line are JSON in a terminal too.
+    the log and the ready line are JSON on a terminal too.
     """
     config = loaded.config
     logs.use_json(always=json)

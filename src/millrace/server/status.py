@@ -12,7 +12,7 @@ from .pipeline_runner import PipelineRunner
 
 
 class ProcessStatus:
-    """Answers requests of the control socket. `loaded` returns the effective configuration."""
+    """Answers requests from the control socket. `loaded` returns the effective configuration."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class ProcessStatus:
         self._memory_mb = memory_mb
 
     def detail(self) -> ServerStatus:
-        """The status. The admin service fills in the time and the fields about engine and ports."""
+        """The status. The admin service fills in the time and the engine and port fields."""
         config = self._loaded().config
-        kept = config.server.durability != "memory"
+        is_durable = config.server.durability != "memory"
         data = config.server.data.absolute()
-        free, size = _room(data) if kept else (0, 0)
+        free, size = _disk_space(data) if is_durable else (0, 0)
         return ServerStatus(
             version=__version__,
             pid=os.getpid(),
@@ -40,12 +40,12 @@ class ProcessStatus:
             started_at=self._started_at,
             now=0,
             memory_mb=self._memory_mb(),
-            data=_shown(data) if kept else "",
-            lake=_shown(config.lake_uri) if kept else "",
+            data=_shown(data) if is_durable else "",
+            lake=_shown(config.lake_uri) if is_durable else "",
             durability=config.server.durability,
             halted="",
             sizes={},
-            store_bytes=_bytes(data) if kept else 0,
+            store_bytes=_bytes(data) if is_durable else 0,
             disk_free=free,
             disk_size=size,
             tls=bool(config.tls.cert),
@@ -73,7 +73,7 @@ def settings(loaded: LoadedConfig) -> list[Setting]:
     return found
 
 
-def _room(folder: Path) -> tuple[int, int]:
+def _disk_space(folder: Path) -> tuple[int, int]:
     """Free and total bytes of the disk of a folder."""
     try:
         disk = os.statvfs(folder)
@@ -100,5 +100,5 @@ def _shown(path: Path | str) -> str:
 
 
 def _printable(text: str) -> str:
-    """A path can contain bytes that are not UTF-8."""
+    """Escape the bytes of a path that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()

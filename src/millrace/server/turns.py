@@ -1,10 +1,10 @@
 """The loop turn and its group commit.
 
-The commands of one turn of the event loop change the engine in memory and collect one change set.
-At the end of the turn the store writes it as one transaction: its statements run here, on the
-thread of the loop, and only COMMIT, which waits for the disk, on another thread. A reply that
-announces a change is held until its transaction is synced. During the sync the next turns fill the
-next change set, so a thousand connections share one sync.
+The commands of one turn of the event loop change the engine in memory and collect their changes in
+one change set. At the end of the turn the store writes it as one transaction: its statements run
+here, on the thread of the loop, and only COMMIT, which waits for the disk, on another thread. A
+reply that announces a change is held until its transaction is synced. During the sync the next
+turns fill the next change set, so a thousand connections share one sync.
 
 No reply announces that a lease is durable. A change set that contains only leases therefore waits
 for the next change, but only for a short time: a crash can undo the leases that are not written.
@@ -47,7 +47,7 @@ LEASE_COMMIT_DELAY = 0.01
 #: After a commit with this number of replies, the next turn ends a little later. With few clients,
 #: the passes of the loop would cost more than a shared commit saves.
 SHARING_REPLIES = 8
-#: Events of a change set that takes some milliseconds to write.
+#: The number of events of a change set that takes a few milliseconds to write.
 LARGE_TURN_EVENTS = 300
 
 
@@ -79,7 +79,7 @@ class Turns:
         self._gate = gate or PushGate(engine)
         self._durations = (measured or ServerDurations()).commits
         #: Start of the running commit.
-        self._begun = 0.0
+        self._commit_started_at = 0.0
         self._loop = asyncio.get_running_loop()
         #: The turn being filled, and the last one that is durable.
         self.number = 1
@@ -165,7 +165,7 @@ class Turns:
             return
         self._committing = (change_set, held)
         engine.committing = change_set
-        self._begun = perf_counter()  # the clock of the loop has only milliseconds
+        self._commit_started_at = perf_counter()  # the clock of the loop counts only milliseconds
         try:
             store.prepare(change_set, engine)
         except Exception as error:
@@ -178,13 +178,13 @@ class Turns:
         change_set, held = self._committing
         self._committing = self.engine.committing = None
         if error is None:
-            self._durations.add(round((perf_counter() - self._begun) * 1_000_000))
+            self._durations.add(round((perf_counter() - self._commit_started_at) * 1_000_000))
             assert self._store is not None
             release_payloads(self._store, self.engine)
             shares = self.due and len(held) >= SHARING_REPLIES
             try:
                 self._done(self.number - 1, held)
-            finally:  # also after a defect: `schedule` ends no turn that is already due
+            finally:  # even after a defect: `schedule` ends no turn that is already due
                 if shares:
                     self._loop.call_soon(self._end_after_pass)
                 elif (
@@ -272,7 +272,7 @@ class Turns:
 
 
 def refused_replies(connection: Connection, replies: list[Reply], reason: str) -> list[Reply]:
-    """The replies after their commit failed. Messages that waited for it are dropped."""
+    """The replies to send after their commit failed. Messages that waited for it are dropped."""
     return [
         Reply(connection.unavailable_reply(reason), must_wait=False) if reply.must_wait else reply
         for reply in replies

@@ -1,9 +1,9 @@
 """The web process: pages, HTTP API and metrics.
 
-A separate process, so that the cost of a page does not delay the queues; it queries the server over
-the control socket. The server opens the port and starts the process at the first connection, so an
-unused web interface costs nothing. If the process ends, the next connection starts another one. If
-it ends repeatedly, the server refuses connections until the next start.
+It is a separate process, so that the cost of a page does not delay the queues; it queries the
+server over the control socket. The server opens the port and starts the process at the first
+connection, so an unused web interface costs nothing. If the process ends, the next connection
+starts another one. If it ends repeatedly, the server refuses connections until the next start.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ STABLE_AFTER: Final = 60.0
 MAX_WAIT: Final = 1.0
 #: Time for a refused client to read its reply; closing earlier can discard the reply.
 LINGER: Final = 0.5
-#: Refused connections that are open at once; further ones are closed without a reply.
+#: Maximum number of refused connections that are open at the same time; further ones are closed
+#: without a reply.
 MAX_REFUSED: Final = 100
 
 _TEXT: Final = b"The web interface is not available. See the log of the server.\n"
@@ -45,7 +46,7 @@ def web_command() -> list[str]:
 
 
 class WebProcess:
-    """Listening sockets and the process behind them. `start` and `stop` are idempotent."""
+    """Listening sockets and the process that serves them. `start` and `stop` are idempotent."""
 
     def __init__(
         self, sockets: list[socket.socket], settings: Callable[[], dict[str, Any]]

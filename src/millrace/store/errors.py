@@ -6,7 +6,9 @@ class StoreError(Exception):
 
 
 class StoreFailing(StoreError):
-    """A change set could not be written (disk full, I/O error). It may work again later."""
+    """A change set could not be written (disk full, I/O error). The store may become writable
+    again.
+    """
 
 
 class SyncFailed(StoreError):
@@ -18,7 +20,7 @@ class StoreDamaged(StoreError):
 
 
 class DataFolderInUse(StoreError):
-    """Another process serves this data folder."""
+    """Another process uses this data folder."""
 
 
 class DataFolderRemoved(StoreError):

@@ -24,7 +24,7 @@ def open_store(
     outbox_max: int = 256 << 20,
     max_inline_payload: int = MAX_INLINE_PAYLOAD,
 ) -> Store:
-    """Open the store of a folder for its one server, and create it if necessary."""
+    """Open the store of a folder for its only server, and create it if necessary."""
     return SqliteStore(
         folder, sync=sync, outbox_max=outbox_max, max_inline_payload=max_inline_payload
     )
@@ -41,28 +41,30 @@ def outbox_reader(folder: Path) -> OutboxReader:
 
 
 def outbox_range(folder: Path) -> OutboxRange:
-    """The events of a folder, with or without a server. The folder is not changed."""
+    """The events of a folder, whether or not a server uses it. The folder is not changed."""
     from .sqlite.check import outbox_range  # noqa: PLC0415 - a server does not need it
 
     return outbox_range(folder)
 
 
 def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapshot:
-    """Read all data between two commits, with or without a server. The folder is not changed."""
+    """Read all data between two commits, whether or not a server uses the folder, which is not
+    changed.
+    """
     from .sqlite.check import read_snapshot  # noqa: PLC0415
 
     return read_snapshot(folder, progress)
 
 
 def check_folder(folder: Path, progress: Progress | None = None) -> CheckReport:
-    """Check a data folder without changing it, with or without a server."""
+    """Check a data folder without changing it, whether or not a server uses it."""
     from .sqlite.check import check_folder  # noqa: PLC0415
 
     return check_folder(folder, progress)
 
 
 def back_up(folder: Path, target: Path, progress: Progress | None = None) -> CheckReport:
-    """Copy a data folder, with or without a server, and return the report about the copy."""
+    """Copy a data folder, even while a server uses it, and return the report about the copy."""
     from .sqlite.backup import back_up  # noqa: PLC0415
 
     return back_up(folder, target, progress)

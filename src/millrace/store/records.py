@@ -1,7 +1,7 @@
 """Jobs, statistics and change sets as rows, and back.
 
-A row is a msgpack array of the fields of an object, in the order of its function below. The store
-writes a job once with all fields (`job_row`), and later only its changing fields (`state_row`). The
+A row is a msgpack array of the fields of an object, in the order of the function below. The store
+writes a job once with all fields (`job_row`), and later only its mutable fields (`state_row`). The
 rows of the rare objects of a job are parts of its row. To change the format:
 1. add a field at the end of the row, and give it a default in the constructor of its class: old
    rows are shorter and still load;
@@ -28,7 +28,7 @@ WORD: Final = 0xFFFF_FFFF
 #: The fields of an object. A row with fewer fields than today has an older format.
 Row = tuple[Any, ...]
 
-#: Position of the payload in the row of a job, or of its size if it lives in the store.
+#: Position of the payload in the row of a job, or of its size if the payload is in the store.
 PAYLOAD_AT: Final = 3
 #: The lengths of the rows of a job and of its state.
 JOB_ROW_LENGTH: Final = 28
@@ -84,7 +84,7 @@ def job_row(job: Job) -> Row:
 
 
 def state_row(job: Job) -> Row:
-    """The seq and the changing fields of a job."""
+    """The seq and the mutable fields of a job."""
     history = job.history
     return (
         job.seq,
@@ -274,7 +274,7 @@ def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
 
 def job_of(row: list[Any]) -> Job:
     """The job of a row, which must not be used again. Jobs share equal short values, and a job uses
-    one object for equal times, as after a push. So jobs take no more memory after a restart.
+    one object for equal times, so that jobs take no more memory after a restart than before it.
     """
     if len(row) != JOB_ROW_LENGTH:
         _complete(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
@@ -288,10 +288,10 @@ def job_of(row: list[Any]) -> Job:
         _shared.clear()
     payload: Any = row[PAYLOAD_AT]
     stored_size = 0
-    if isinstance(payload, int):  # the size of a payload that lives in the store
+    if isinstance(payload, int):  # the size of a payload in the store
         stored_size, payload = payload, b""
     extra = row[EXTRA_AT]
-    # Single arguments instead of `*row`: the compiled code then calls the constructor directly.
+    # Separate arguments instead of `*row`: the compiled code then calls the constructor directly.
     return Job(
         row[0],
         row[1],
@@ -324,7 +324,7 @@ def decode_jobs(
     rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: dict[int, Job]
 ) -> int:
     """Add the jobs of rows (seq, checksum, record) to `jobs`. Return the total of the checksums.
-    The time of a start depends on this loop.
+    The start-up time depends on this loop.
     """
     total = 0
     for seq, checksum, record in rows:
@@ -336,7 +336,7 @@ def decode_jobs(
 
 
 def apply_state(job: Job, row: list[Any]) -> None:
-    """Assign the changing fields of a row, which must not be used again."""
+    """Assign the mutable fields of a row, which must not be used again."""
     if len(row) != STATE_ROW_LENGTH:
         _complete(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
     queue, extra = row[1], row[14]
@@ -363,7 +363,7 @@ def decode_day(record: bytes) -> QueueDay:
 def encode_changes(
     change_set: ChangeSet, max_inline: int, payloads: dict[int, bytes] | None
 ) -> bytes:
-    """New jobs, the changing fields of changed jobs, and the seqs of removed jobs.
+    """New jobs, the mutable fields of changed jobs, and the seqs of removed jobs.
 
     Payloads above `max_inline` bytes are added to `payloads`; the rows of their jobs contain only
     the size. Without `payloads`, all rows contain their payload.
@@ -411,7 +411,7 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
 
 
 def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
-    """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change of an unknown
+    """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change to an unknown
     job is skipped: the job was removed before the store wrote its row, as a later change set shows.
     """
     new, changed, gone = decode_any(blob)

@@ -99,7 +99,7 @@ class StoreState(Protocol):
 class Outbox(Protocol):
     """The events that a store keeps until they are shipped."""
 
-    #: The maximum size in bytes. Beyond it the store deletes the oldest events.
+    #: The maximum size in bytes. Above it, the store deletes the oldest events.
     max_bytes: int
     #: Whether there are shipped events that an empty change set would delete.
     has_shipped_events: bool
@@ -144,8 +144,8 @@ class Store(Protocol):
         self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
     ) -> StoreSnapshot:
         """Return all committed data. The server calls it once before the first change set, and
-        again if a change set that cleared everything could not be written. The jobs go to `jobs`,
-        which can be the table of a new engine.
+        again if a change set that cleared everything could not be written. The jobs are added to
+        `jobs`, which can be the table of a new engine.
         """
         ...
 
@@ -162,7 +162,7 @@ class Store(Protocol):
         ...
 
     def can_write(self) -> bool:
-        """After a failure, check whether a change set can probably be written again."""
+        """After a failure, check whether writing a change set is likely to succeed again."""
         ...
 
     @property
@@ -188,7 +188,9 @@ class Store(Protocol):
 
 
 class OutboxRange(NamedTuple):
-    """The committed events in an outbox: from `first_event` to before `next_event`."""
+    """The committed events in an outbox: from `first_event` up to, but not including,
+    `next_event`.
+    """
 
     first_event: int
     next_event: int
@@ -196,7 +198,7 @@ class OutboxRange(NamedTuple):
 
 
 class EventRange(NamedTuple):
-    """Events of one commit, from number `first` on; `size` is their size in bytes."""
+    """Events of one commit, starting with number `first`; `size` is their size in bytes."""
 
     first: int
     version: int
@@ -210,22 +212,22 @@ class EventRange(NamedTuple):
 
 
 class OutboxReader(Protocol):
-    """Reads an outbox while its server is running, without an effect on the server."""
+    """Reads an outbox while its server is running, without affecting the server."""
 
     def range(self) -> OutboxRange:
         """The events after the last commit."""
         ...
 
     def read(self, start: int) -> Iterator[EventRange]:
-        """Yield the events from `start` on, in order. If event `start` was deleted before it was
-        shipped, begin with the oldest event in the outbox. Raise an error if an event is damaged
-        or missing.
+        """Yield the events starting with `start`, in order. If event `start` was deleted before it
+        was shipped, begin with the oldest event in the outbox. Raise an error if an event is
+        damaged or missing.
         """
         ...
 
     def find(self, encoded: bytes, start: int, end: int) -> Iterator[EventRange]:
-        """Yield the ranges from event `start` to before `end` that contain these bytes. A caller
-        that knows the encoding of an event finds it without decoding all events.
+        """Yield the ranges from event `start` up to, but not including, `end` that contain these
+        bytes. A caller that knows the encoding of an event finds it without decoding all events.
         """
         ...
 
@@ -234,7 +236,7 @@ class CheckReport(msgspec.Struct):
     """The content of a data folder, and its problems."""
 
     folder: str
-    #: The process that serves the folder; empty if there is none.
+    #: The server process that uses the folder; empty if there is none.
     server: str = ""
     format: int = 0
     turn: int = 0

@@ -73,16 +73,16 @@ def _temporary_folder(target: Path) -> Iterator[Path]:
     """Create a folder next to the target, which the caller renames. Delete it after an error."""
     temporary = target.with_name(f".{target.name}.partial")
     try:
-        taken = lock(temporary)
+        lock_fd = lock(temporary)
     except DataFolderInUse:
         raise StoreError(f"another backup to {target} is running") from None
     except StoreError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"cannot create {temporary}: {reason}") from error
     try:
-        for left in temporary.iterdir():  # files of a backup process that was killed
-            if left.name != LOCK:
-                left.unlink()
+        for file in temporary.iterdir():  # files of a backup process that was killed
+            if file.name != LOCK:
+                file.unlink()
         yield temporary
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -90,7 +90,7 @@ def _temporary_folder(target: Path) -> Iterator[Path]:
             raise StoreError(f"cannot write {target}: {error.strerror}") from error
         raise
     finally:
-        os.close(taken)
+        os.close(lock_fd)
 
 
 def _copy(source: Path, temporary: Path, progress: Progress | None, *, served: bool) -> int:
@@ -131,6 +131,6 @@ def _check_space(temporary: Path, size: int) -> None:
     free = shutil.disk_usage(temporary).free
     if free < size + MARGIN:
         raise StoreFailing(
-            f"the copy takes {size >> 20} MiB, but only {free >> 20} MiB are free "
+            f"the copy requires {size >> 20} MiB, but only {free >> 20} MiB are free "
             f"in {temporary.parent}"
         )

@@ -75,7 +75,7 @@ def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapsh
         if version != SCHEMA:
             raise StoreError(
                 f"{path} has format {version}: start a server of this version on it once, which "
-                f"brings it to {SCHEMA}"
+                f"migrates it to format {SCHEMA}"
             )
         content = DatabaseContent(db)
         content.read(progress)
@@ -83,7 +83,7 @@ def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapsh
 
 
 def examine_folder(folder: Path, findings: CheckReport, progress: Progress | None = None) -> None:
-    """Examine a folder, also while a server uses it."""
+    """Examine a folder, even while a server uses it."""
     path = folder / DATABASE
     findings.bytes = sum(file.stat().st_size for file in folder.glob(DATABASE + "*"))
     try:
@@ -93,8 +93,8 @@ def examine_folder(folder: Path, findings: CheckReport, progress: Progress | Non
                 raise StoreError(f"the data folder {folder} has no database")
             if was_creation_interrupted(path):
                 raise StoreError(
-                    f"{path} is incomplete, because its server ended during the creation. Start "
-                    "a server on the folder again"
+                    f"{path} is incomplete, because its server ended while it created the file. "
+                    "Start a server on the folder again"
                 )
             check_header(path)
             with reader(folder, served=bool(findings.server)) as db:

@@ -1,8 +1,8 @@
 """Reads all jobs of a database in chunks, for a check that needs little memory.
 
 The rows of `jobs` and `states` are read together, in the order of their seqs. The turns change jobs
-at any place of this order, so their last changes are collected first: turns are deleted when their
-jobs are in the tables, so they are few.
+at any position of this order, so their last changes are collected first: turns are deleted when
+their jobs are in the tables, so there are few of them.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ _ROW: Final = """
 
 
 class RecentChanges:
-    """The last changes of jobs by turns, in the order of the turns."""
+    """The last changes to jobs that the turns contain."""
 
     def __init__(self, turns: Iterable[bytes]) -> None:
         self.new: dict[int, Job] = {}
@@ -56,7 +56,9 @@ class RecentChanges:
             self._gone.add(seq)
 
     def applied(self, job: Job) -> Job | None:
-        """A job of the tables with its changes by turns; None if a turn removed or replaced it."""
+        """A job from the tables with its changes from the turns; None if a turn removed or replaced
+        it.
+        """
         if job.seq in self.new or job.seq in self._gone:
             return None
         state = self._states.get(job.seq)
@@ -93,7 +95,7 @@ class ChunkedJobs:
         if jobs_sum != self._summary.jobs:
             raise ChecksumError("jobs are missing, or older than the last turn")
         if states_sum != self._summary.states:
-            raise ChecksumError("changes of jobs are missing, or older than the last turn")
+            raise ChecksumError("changes to jobs are missing, or older than the last turn")
         yield self._checked(chunk)
         new = iter(self._recent.new.values())
         while chunk := list(islice(new, CHUNK_JOBS)):
@@ -116,7 +118,7 @@ class ChunkedJobs:
                 self._stored_payloads += 1
                 query = "SELECT length(payload) FROM payloads WHERE seq = ?"
                 if self._db.execute(query, (job.seq,)).fetchone() != (job.stored_size,):
-                    raise ChecksumError(f"the payload of job {job.seq} has a wrong size")
+                    raise ChecksumError(f"the payload of job {job.seq} has the wrong size")
         return chunk
 
     def _count(self, table: str) -> int:
@@ -129,6 +131,6 @@ def _job(seq: int, job_sum: int, record: bytes, state_sum: int | None, state: by
     job = records.decode_job(record)
     if state is not None:
         if checksums.state_sum(seq, state) != state_sum:
-            raise ChecksumError(f"the change of job {seq} does not match its checksum")
+            raise ChecksumError(f"the change to job {seq} does not match its checksum")
         records.apply_state(job, records.decode_any(state))
     return job

@@ -23,8 +23,8 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _SYNCED: Final = "synced"
 
 
-def _line(turn: int, since: str) -> bytes:
-    text = b"turn %020d %b " % (turn, since.encode())
+def _line(turn: int, boot: str) -> bytes:
+    text = b"turn %020d %b " % (turn, boot.encode())
     return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
 
 
@@ -49,13 +49,13 @@ def read_commit_marker(folder: Path) -> int:
         return 0  # not written yet
     words = line.split()
     if len(words) != 4 or not words[1].isdigit():
-        turn, since = -1, ""
+        turn, boot = -1, ""
     else:
-        turn, since = int(words[1]), words[2].decode(errors="replace")
-    if turn < 0 or line != _line(turn, since):
-        log.warning("%s is damaged and is written again: lost commits cannot be detected.", path)
+        turn, boot = int(words[1]), words[2].decode(errors="replace")
+    if turn < 0 or line != _line(turn, boot):
+        log.warning("%s is damaged and will be rewritten: lost commits cannot be detected.", path)
         return 0
-    if since != _SYNCED and (since != _boot() or since == "unknown"):
+    if boot != _SYNCED and (boot != _boot() or boot == "unknown"):
         log.info("Ignored %s: it was written before the machine was started.", path)
         return 0
     return turn
@@ -67,7 +67,7 @@ class CommitMarker:
     def __init__(self, folder: Path, *, sync: bool) -> None:
         self._path = folder / NAME
         self._sync = sync
-        self._since = _SYNCED if sync else _boot()
+        self._boot_id = _SYNCED if sync else _boot()
         self._fd = -1
         self._failed = False
 
@@ -77,10 +77,10 @@ class CommitMarker:
             if self._fd < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                 self._fd = os.open(self._path, flags, 0o600)
-                os.pwrite(self._fd, _line(turn, self._since), 0)
+                os.pwrite(self._fd, _line(turn, self._boot_id), 0)
                 os.ftruncate(self._fd, _SIZE)
             else:
-                os.pwrite(self._fd, _line(turn, self._since), 0)
+                os.pwrite(self._fd, _line(turn, self._boot_id), 0)
         except OSError as error:
             if not self._failed:
                 log.warning("Cannot write %s: %s.", self._path, error.strerror)

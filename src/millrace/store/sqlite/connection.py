@@ -87,7 +87,7 @@ class DatabaseFiles:
 
 
 def was_creation_interrupted(path: Path) -> bool:
-    """Whether a process ended while it created the database. Later no such journal exists."""
+    """Whether a process ended while it created the database. Later, no such journal exists."""
     return path.with_name(path.name + "-journal").exists()
 
 
@@ -120,8 +120,8 @@ def has_database(path: Path, mark: Path, marked: int) -> bool:
 
 
 def check_header(path: Path) -> None:
-    """Refuse a file that SQLite would treat as another kind of database. Later the file must not be
-    opened outside SQLite, because closing it would release the locks of SQLite.
+    """Refuse a file that SQLite would treat as another kind of database. Afterwards, the file must
+    not be opened outside SQLite, because closing it would release the locks of SQLite.
     """
     with path.open("rb") as file:
         header = file.read(100)
@@ -142,7 +142,7 @@ def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
     else:
         cause = (
             wal.describe_damage(path)
-            or f"Its log {log} is cut short, or either file is an older copy. "
+            or f"Its log {log} is truncated, or either file is an older copy. "
         )
     raise StoreDamaged(
         f"{path} ends with turn {turn}, but turn {marked} was committed. {cause}"

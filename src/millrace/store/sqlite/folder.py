@@ -102,7 +102,7 @@ def make_private(folder: Path) -> None:
     """Remove the permissions of other users from the data folder and its files.
 
     The folder must contain a database or be empty except for the lock: the permissions of a folder
-    with other contents are not changed. Logs a warning if other users can read the folder.
+    with other contents are not changed. Log a warning if other users can read the folder.
     """
     names = {path.name for path in folder.iterdir()}
     try:
@@ -127,6 +127,6 @@ def _restrict(path: Path, mode: int) -> None:
         found = path.lstat()
     except FileNotFoundError:
         return
-    is_file = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    if is_file and found.st_mode & _OTHERS and found.st_uid == os.geteuid():
+    is_file_or_folder = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    if is_file_or_folder and found.st_mode & _OTHERS and found.st_uid == os.geteuid():
         path.chmod(mode)

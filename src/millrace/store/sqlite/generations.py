@@ -26,7 +26,7 @@ GENERATION_JOBS: Final = 100_000
 MANY_DELETED_ROWS: Final = 10_000
 #: Each commit folds about this number of bytes of older jobs.
 FOLD_BYTES: Final = 65_536
-#: The start folds this number of jobs at a time.
+#: At start-up, the store folds this number of jobs at a time.
 FOLD_BATCH_SIZE: Final = 1000
 
 # The difference between memory and the tables for a job of a generation: it has no row, its state
@@ -41,7 +41,7 @@ Rows = list[tuple[int, int, bytes]]
 
 
 class Generations:
-    """All changes of the tables are part of the transaction of a change set."""
+    """The rows of both tables. All changes are part of the transaction of a change set."""
 
     def __init__(
         self, db: sqlite3.Connection, summary: TurnSummary, payloads: PayloadTable
@@ -65,11 +65,11 @@ class Generations:
         self._new = dict.fromkeys(touched, _UNSURE)
         self._new_bytes = turn_bytes
         self._folding = None
-        # If the disk was full, reserve the remaining space for the changes of clients.
+        # If the disk was full, reserve the remaining space for the changes by clients.
         self._no_fold_until = turn + 100 if touched else 0
 
     def clear(self) -> None:
-        """Forget all jobs. `delete_rows` must follow in the same transaction."""
+        """Remove all jobs. `delete_rows` must follow in the same transaction."""
         self._new, self._folding, self._new_bytes, self._new_removed = {}, None, 0, 0
         self._summary.jobs = self._summary.states = 0
 
@@ -173,7 +173,7 @@ class Generations:
             self._write(new, [], existing, [seq for seq in batch if seq not in jobs])
 
     def _write(self, new: Rows, changed: Rows, unsure: list[int], gone: list[int]) -> None:
-        """Write rows of jobs and of states. The jobs of `unsure`, which are also in `new`, and of
+        """Write rows of jobs and of states. The jobs in `unsure`, which are also in `new`, and in
         `gone` may already have rows.
         """
         summary = self._summary
@@ -194,7 +194,7 @@ class Generations:
             self._db.executemany("DELETE FROM jobs WHERE seq = ?", keys[len(unsure) :])
 
     def _sum_of(self, table: str, seqs: list[int]) -> int:
-        """Return the total of the checksums of the existing rows with these numbers."""
+        """Return the total of the checksums of the existing rows with these seqs."""
         row = self._db.execute(
             f"SELECT sum(sum) FROM {table} WHERE seq IN (SELECT value FROM json_each(?))",  # noqa: S608
             (msgspec.json.encode(seqs).decode(),),

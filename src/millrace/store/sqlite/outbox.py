@@ -14,7 +14,7 @@ TRIM_BYTES_ALONE: Final = 4 << 20
 
 
 class SqliteOutbox:
-    """All changes are part of the transaction of a change set."""
+    """The rows of the outbox. All changes are part of the transaction of a change set."""
 
     def __init__(self, db: sqlite3.Connection, summary: TurnSummary, max_bytes: int) -> None:
         self._db = db
@@ -56,7 +56,7 @@ class SqliteOutbox:
 
     def trim_shipped(self, max_bytes: int) -> None:
         """Delete whole rows of shipped events, up to `max_bytes`. The statistics, which are
-        computed from events, must have been written before.
+        computed from events, must already have been written.
         """
         summary = self._summary
         left = max_bytes
@@ -80,7 +80,7 @@ class SqliteOutbox:
         summary = self._summary
         if summary.outbox_bytes <= self.max_bytes:
             return
-        kept = max(summary.first_event, self.next_unshipped)
+        first_unshipped = max(summary.first_event, self.next_unshipped)
         rows = self._db.execute("SELECT first, count, length(events) FROM outbox ORDER BY first")
         for first, count, size in rows:
             if summary.outbox_bytes <= self.max_bytes * 9 // 10 or first >= summary.stats_event:
@@ -88,4 +88,4 @@ class SqliteOutbox:
             summary.outbox_bytes -= size
             summary.first_event = first + count
         self._db.execute("DELETE FROM outbox WHERE first < ?", (summary.first_event,))
-        self.dropped += max(0, summary.first_event - kept)
+        self.dropped += max(0, summary.first_event - first_unshipped)

@@ -92,8 +92,8 @@ class SqliteOutboxReader:
 
 def _ranges(found: Iterable[tuple[Any, ...]], start: int) -> Iterator[EventRange]:
     expected = -1
-    for first, count, version, summed, events in found:
-        if checksums.events_sum(first, count, version, events) != summed:
+    for first, count, version, checksum, events in found:
+        if checksums.events_sum(first, count, version, events) != checksum:
             raise ChecksumError(f"event {first} does not match its checksum")
         if first != expected and (expected >= 0 or not first <= start < first + count):
             raise ChecksumError(f"event {max(start, expected)} is missing")

@@ -22,12 +22,12 @@ from .checksums import TurnSummary
 from .error_translation import readable, translated
 from .reader import open_read_only
 
-#: A payload above this size lives in the table, unless the configuration has another limit.
+#: A payload above this size is stored in the table, unless the configuration has another limit.
 MAX_INLINE_PAYLOAD: Final = 4096
 #: A large payload is read in parts of this size.
 PART_SIZE: Final = 1 << 20
 #: A read covers this number of following seqs if the last read was at most `MAX_GAP` before it, and
-#: only payloads up to this size.
+#: only payloads of up to `MAX_READ_AHEAD` bytes.
 READ_AHEAD_SEQS: Final = 64
 MAX_GAP: Final = 16
 MAX_READ_AHEAD: Final = 4096
@@ -123,7 +123,7 @@ class PayloadTable:
         return stored
 
     def has_deleted_many_rows(self) -> bool:
-        """Whether many rows were deleted since this was last true."""
+        """Whether many rows have been deleted since this was last true."""
         if self._deleted_rows < MANY_DELETED_PAYLOADS:
             return False
         self._deleted_rows = 0
@@ -147,7 +147,7 @@ class PayloadTable:
 
 
 class SqlitePayloadReader:
-    """Reads committed payloads over its own connection, also during a commit.
+    """Reads committed payloads over its own connection, even during a commit.
 
     Workers usually take the jobs of a queue in the order of their seqs. So a reader that
     `reads_ahead` reads the next small payloads together with the one that is needed.

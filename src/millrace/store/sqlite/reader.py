@@ -18,7 +18,7 @@ from .checksums import JOB, TurnSummary
 from .error_translation import readable, translated
 from .small_tables import RowSums
 
-#: A start reports its progress after this number of jobs.
+#: Loading reports its progress after this number of jobs.
 PROGRESS_INTERVAL: Final = 50_000
 #: Below this size of the database, a thread costs more than it saves.
 _SMALL: Final = 4 << 20
@@ -76,22 +76,22 @@ class DatabaseContent:
     def read_numbers(self) -> None:
         """Read the summary of the last turn, and the queues and settings."""
         last = "SELECT id, sum, tally, changes FROM turns ORDER BY id DESC LIMIT 1"
-        for turn, summed, tally, blob in self._db.execute(last):
-            _check(f"turn {turn}", summed, checksums.turn_sum(turn, tally, blob))
-            self.turn, self.summary = turn, checksums.decode_summary(tally)
-        recovered, tally = self.snapshot, self.summary
-        recovered.next_seq, recovered.next_event = tally.next_seq, tally.next_event
-        recovered.processed, recovered.failures = tally.processed, tally.failures
+        for turn, checksum, packed, blob in self._db.execute(last):
+            _check(f"turn {turn}", checksum, checksums.turn_sum(turn, packed, blob))
+            self.turn, self.summary = turn, checksums.decode_summary(packed)
+        recovered, summary = self.snapshot, self.summary
+        recovered.next_seq, recovered.next_event = summary.next_seq, summary.next_event
+        recovered.processed, recovered.failures = summary.processed, summary.failures
         rows = self._db.execute("SELECT place, sum, name, paused FROM queues ORDER BY place")
-        for place, summed, name, paused in rows:
-            _check(f"queue {name}", summed, checksums.queue_sum(place, name, paused))
+        for place, checksum, name, paused in rows:
+            _check(f"queue {name}", checksum, checksums.queue_sum(place, name, paused))
             recovered.queues[name] = bool(paused)
             self.places[name] = place
-            self.row_sums["queues"][name] = summed
-        for key, summed, value in self._db.execute("SELECT key, sum, value FROM notes"):
-            _check(f"setting {key}", summed, checksums.note_sum(key, value))
+            self.row_sums["queues"][name] = checksum
+        for key, checksum, value in self._db.execute("SELECT key, sum, value FROM notes"):
+            _check(f"setting {key}", checksum, checksums.note_sum(key, value))
             recovered.settings[key] = value
-            self.row_sums["notes"][key] = summed
+            self.row_sums["notes"][key] = checksum
 
     def _read_jobs(self, progress: Progress | None) -> None:
         total = self._count_jobs() if progress is not None else 0
@@ -107,19 +107,19 @@ class DatabaseContent:
 
     def _read_states(self) -> None:
         found, jobs = 0, self.snapshot.jobs
-        for seq, summed, record in self._db.execute("SELECT seq, sum, record FROM states"):
-            row = _state(seq, summed, record)
-            found += summed
+        for seq, checksum, record in self._db.execute("SELECT seq, sum, record FROM states"):
+            row = _state(seq, checksum, record)
+            found += checksum
             records.apply_state(jobs[seq], row)
         if found != self.summary.states:
-            raise ChecksumError("changes of jobs are missing, or older than the last turn")
+            raise ChecksumError("changes to jobs are missing, or older than the last turn")
 
     def turns(self) -> Iterator[bytes]:
         """Yield the changes of each turn, in order. The numbers of turns have no gaps."""
         expected = self.summary.first_turn
         rows = self._db.execute("SELECT id, sum, tally, changes FROM turns ORDER BY id")
-        for turn, summed, tally, blob in rows:
-            _check(f"turn {turn}", summed, checksums.turn_sum(turn, tally, blob))
+        for turn, checksum, packed, blob in rows:
+            _check(f"turn {turn}", checksum, checksums.turn_sum(turn, packed, blob))
             if turn != expected:
                 raise ChecksumError(f"turn {expected} is missing")
             expected += 1
@@ -138,7 +138,7 @@ class DatabaseContent:
         ):
             job = jobs.get(seq)
             if job is None or job.stored_size != size:
-                raise ChecksumError(f"the payload of job {seq} has a wrong size or no job")
+                raise ChecksumError(f"the payload of job {seq} has the wrong size or no job")
             self.stored_payloads.add(seq)
             found += checksum
         if found != self.summary.payloads:
@@ -147,10 +147,10 @@ class DatabaseContent:
     def read_stats(self) -> None:
         """Read the statistics, and compare the total of the checksums of all small tables."""
         statistics = self.snapshot.statistics
-        for queue, day, summed, record in self._db.execute("SELECT * FROM stats"):
-            _check(f"statistics of {queue}", summed, checksums.day_sum(queue, day, record))
+        for queue, day, checksum, record in self._db.execute("SELECT * FROM stats"):
+            _check(f"statistics of {queue}", checksum, checksums.day_sum(queue, day, record))
             statistics.days[queue, day] = records.decode_day(record)
-            self.row_sums["stats"][queue, day] = summed
+            self.row_sums["stats"][queue, day] = checksum
         for events in outbox(self._db, self.summary.stats_event, self.summary.next_event):
             statistics.fold(records.decode_any(events))
         if sum(sum(rows.values()) for rows in self.row_sums.values()) != self.summary.others:
@@ -167,10 +167,10 @@ class DatabaseContent:
 
 
 def outbox(db: sqlite3.Connection, start: int, end: int) -> Iterator[bytes]:
-    """Yield the events from `start` to before `end`, one blob per commit."""
+    """Yield the events from `start` up to, but not including, `end`, one blob per commit."""
     rows = db.execute("SELECT * FROM outbox WHERE first >= ? ORDER BY first", (start,))
-    for first, count, version, summed, events in rows:
-        _check(f"event {first}", summed, checksums.events_sum(first, count, version, events))
+    for first, count, version, checksum, events in rows:
+        _check(f"event {first}", checksum, checksums.events_sum(first, count, version, events))
         if first != start:
             raise ChecksumError(f"event {start} is missing")
         start += count
@@ -188,24 +188,24 @@ def check_payloads(db: sqlite3.Connection) -> int:
     return total
 
 
-def check_outbox(db: sqlite3.Connection, tally: TurnSummary) -> None:
+def check_outbox(db: sqlite3.Connection, summary: TurnSummary) -> None:
     """Check that all unshipped events exist and match their checksums."""
-    for _ in outbox(db, tally.first_event, tally.next_event):
+    for _ in outbox(db, summary.first_event, summary.next_event):
         pass
 
 
-def _check(what: str, summed: object, expected: int) -> None:
-    if summed != expected:
+def _check(what: str, checksum: object, expected: int) -> None:
+    if checksum != expected:
         raise ChecksumError(f"{what} does not match its checksum")
 
 
-def _job(seq: int, summed: int, record: bytes) -> Job:
-    _check(f"job {seq}", summed, checksums.job_sum(seq, record))
+def _job(seq: int, checksum: int, record: bytes) -> Job:
+    _check(f"job {seq}", checksum, checksums.job_sum(seq, record))
     return records.decode_job(record)
 
 
-def _state(seq: int, summed: int, record: bytes) -> list[Any]:
-    _check(f"the change of job {seq}", summed, checksums.state_sum(seq, record))
+def _state(seq: int, checksum: int, record: bytes) -> list[Any]:
+    _check(f"the change to job {seq}", checksum, checksums.state_sum(seq, record))
     row: list[Any] = records.decode_any(record)
     return row
 
@@ -256,10 +256,10 @@ class Inspection:
 
     def _check_outbox(self) -> None:
         last = "SELECT tally FROM turns ORDER BY id DESC LIMIT 1"
-        tally = TurnSummary()
+        summary = TurnSummary()
         for (packed,) in self._db.execute(last):
-            tally = checksums.decode_summary(packed)
-        check_outbox(self._db, tally)
+            summary = checksums.decode_summary(packed)
+        check_outbox(self._db, summary)
 
 
 def structure(db: sqlite3.Connection, max_problems: int = 1) -> list[str]:

@@ -55,8 +55,8 @@ def check_schema(db: sqlite3.Connection, path: Path) -> int:
     version = version_of(db)
     if version > SCHEMA:
         raise StoreDamaged(
-            f"{path} was written by a newer Millrace (format {version}, this one reads {SCHEMA}), "
-            f"or is damaged. Start that version again. If there is none: {ADVICE}"
+            f"{path} was written by a newer version of Millrace (format {version}, this one reads "
+            f"{SCHEMA}), or is damaged. Start that version again. If there is none: {ADVICE}"
         )
     found = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     if version == 0 and not found:
@@ -117,13 +117,13 @@ def _add_sums(db: sqlite3.Connection) -> None:
         db.execute(TABLES[table])
     for table, rows in _SUMMED.items():
         db.execute(f"INSERT INTO {table} {rows}")
-    _add_tallies(db)
+    _add_summaries(db)
     for table in tables:
         db.execute(f"DROP TABLE old_{table}")
     db.execute("DROP TABLE meta")
 
 
-def _add_tallies(db: sqlite3.Connection) -> None:
+def _add_summaries(db: sqlite3.Connection) -> None:
     """Add a summary to each turn. Readers use only the summary of the last turn; earlier turns
     get their own counters.
     """
@@ -132,7 +132,7 @@ def _add_tallies(db: sqlite3.Connection) -> None:
         return db.execute(query).fetchone()[0]
 
     last = one("SELECT max(id) FROM old_turns")
-    tally = TurnSummary(
+    summary = TurnSummary(
         first_turn=one("SELECT coalesce(min(id), 1) FROM old_turns"),
         stats_event=one("SELECT coalesce(max(value), 1) FROM meta WHERE key = 'stats_event'"),
         jobs=one("SELECT coalesce(sum(sum), 0) FROM jobs"),
@@ -143,18 +143,18 @@ def _add_tallies(db: sqlite3.Connection) -> None:
             for table in ("queues", "notes", "stats")
         ),
     )
-    if last is None and (tally.jobs or tally.states or tally.others):
+    if last is None and (summary.jobs or summary.states or summary.others):
         raise ChecksumError("there are rows, but no turn that wrote them")
     rows = db.execute(
         "SELECT id, next_seq, next_event, processed, failures, changes FROM old_turns ORDER BY id"
     )
     for turn, next_seq, next_event, processed, failures, changes in rows:
-        tally.next_seq, tally.next_event = next_seq, next_event
-        tally.processed, tally.failures = processed, failures
-        tally.first_event = one(f"SELECT coalesce(min(first), {next_event}) FROM outbox")  # noqa: S608
-        packed = checksums.encode_summary(tally)
-        summed = checksums.turn_sum(turn, packed, changes)
-        db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", (turn, summed, packed, changes))
+        summary.next_seq, summary.next_event = next_seq, next_event
+        summary.processed, summary.failures = processed, failures
+        summary.first_event = one(f"SELECT coalesce(min(first), {next_event}) FROM outbox")  # noqa: S608
+        packed = checksums.encode_summary(summary)
+        checksum = checksums.turn_sum(turn, packed, changes)
+        db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", (turn, checksum, packed, changes))
 
 
 def _add_payloads(db: sqlite3.Connection) -> None:

@@ -1,5 +1,5 @@
-"""The tables `queues`, `notes` (settings) and `stats`: small, so that the store writes their rows
-directly.
+"""The tables `queues`, `notes` (settings) and `stats`: they are small, so the store writes their
+rows directly.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ RowSums = dict[str, dict[object, int]]
 
 
 class SmallTables:
-    """All changes are part of the transaction of a change set."""
+    """The rows of these tables. All changes are part of the transaction of a change set."""
 
     def __init__(self, db: sqlite3.Connection, summary: TurnSummary) -> None:
         self._db = db

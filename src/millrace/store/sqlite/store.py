@@ -95,7 +95,7 @@ class SqliteStore:
         self._small_tables = SmallTables(self._db, self._summary)
         self.payload_reader = SqlitePayloadReader(self._path, reads_ahead=True)
         self._stored_payloads: dict[int, bytes] = {}
-        self._undo_after_error = _Undoing(self._path, self._undo)
+        self._undo_after_error = _UndoAfterError(self._path, self._undo)
         #: Whether `commit` must delete all jobs.
         self._is_clearing = False
         #: The changes of a turn that `commit` writes, after the deletion of all jobs or after large
@@ -116,7 +116,7 @@ class SqliteStore:
         content = DatabaseContent(self._db, jobs)
         try:
             with translated(self._path), readable(self._path):
-                # Each page is read once, so a cache would only need memory.
+                # Each page is read once, so a cache would only waste memory.
                 self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB // 16}")
                 content.read(progress)
                 self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
@@ -295,7 +295,7 @@ class SqliteStore:
             self._shrink()
 
     def _cut_log(self) -> None:
-        """Remove a rolled back transaction from the log, before its replies become errors."""
+        """Remove a rolled-back transaction from the log, before its replies become errors."""
         try:
             self._log_tail.cut()
         except OSError as error:
@@ -303,7 +303,9 @@ class SqliteStore:
             raise SyncFailed(f"{path}: a failed commit cannot be removed: {error}") from error
 
     def can_write(self) -> bool:
-        """Check, without SQLite, whether the file system can allocate 1 MiB. Truncate the log."""
+        """Check, without SQLite, whether the file system can allocate 1 MiB. If so, truncate the
+        log.
+        """
         path = self.folder / "probe"
         try:
             with path.open("wb") as file:
@@ -356,7 +358,7 @@ class SqliteStore:
         return self._reserve.restore()
 
     def close(self) -> None:
-        with ExitStack() as closing:  # in reverse order, all of them even after an error
+        with ExitStack() as closing:  # closes in reverse order, even after an error
             closing.callback(os.close, self._lock)
             closing.callback(self._commit_marker.close)
             closing.callback(self._log_tail.close)
@@ -364,7 +366,7 @@ class SqliteStore:
             closing.callback(self._files.close)
             closing.callback(self.payload_reader.close)
 
-    def _undoing(self) -> "_Undoing":
+    def _undoing(self) -> "_UndoAfterError":
         """Roll back the transaction after an error."""
         return self._undo_after_error
 
@@ -376,8 +378,8 @@ class SqliteStore:
         self.outbox.has_shipped_events = False  # until more events are shipped
 
 
-class _Undoing:
-    """A context manager of every commit; one that is made from a generator is slower."""
+class _UndoAfterError:
+    """A context manager that every commit uses; one made from a generator is slower."""
 
     __slots__ = ("_path", "_undo")
 

@@ -76,7 +76,7 @@ def examine(log: bytes) -> Log:
 
 
 class LogTail:
-    """Cuts the frames of a transaction that was rolled back after COMMIT had failed.
+    """Removes the frames of a transaction that was rolled back after COMMIT had failed.
 
     A write can fail although its data is in the file. If that was the last frame of a transaction,
     the next start would find the transaction committed, unless another one has overwritten it.
@@ -102,8 +102,8 @@ class LogTail:
             os.close(file)
 
     def close(self) -> None:
-        """Close the index, after SQLite has closed it. Earlier, this would release the locks of
-        SQLite.
+        """Close the index, after SQLite has closed it. Closing it earlier would release the locks
+        of SQLite.
         """
         if self._fd >= 0:
             os.close(self._fd)
