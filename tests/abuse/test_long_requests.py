@@ -313,6 +313,17 @@ def test_a_store_that_fails_during_a_long_lease_is_reported() -> None:
     assert len(port.engine.queues) < 1000
 
 
+def test_a_long_lease_does_not_wait_on_a_server_that_stops() -> None:
+    port = WorkqPort()
+    names = " ".join(f"q{number:04}" for number in range(3000))
+    assert port.client.receive(b"lease %b 60000\r\n" % names.encode(), NOW, 1)
+    port.client.hub.stop()
+    port.client.notify(NOW, port.client.stop_waiting)  # as for all clients; it does not wait yet
+    while port.client.run(NOW, 1):
+        pass
+    assert data_of(port.client) == [b"-TIMEOUT\r\n"]
+
+
 def test_a_large_job_is_shown_without_a_copy() -> None:
     port = WorkqPort()
     payload = b"x" * (2 << 20)

@@ -5,17 +5,22 @@ import json
 import socket
 from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from test_payload_reads import JID, Served, _json_jobs, serve, until
 
+from millrace.engine.job import FOREVER, NewJob
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.qless import batches, dialect_a, dialect_d_replies, lua_values, queries
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.job_view import PART_BYTES
 from millrace.protocols.qless.resp import encode
+from millrace.protocols.registry import QLESS
 from millrace.server import session as session_module
+from millrace.server.app import clock
+from scene import commit
 
 LARGE = bytes(range(256)) * (32 << 10)  # 8 MiB
 
@@ -97,6 +102,34 @@ def test_a_half_closed_client_gets_the_whole_reply(tmp_path: Path) -> None:
         writer.write_eof()
         heard = await asyncio.wait_for(reader.read(-1), 30)
         assert heard.count(LARGE) == 1
+        assert not served.server.sessions
+
+    serve(tmp_path / "data", play)
+
+
+@pytest.mark.parametrize("protocol", ["faktory", "qless", "workq"])
+def test_a_half_closed_client_gets_the_reply_to_a_long_command(
+    tmp_path: Path, protocol: str
+) -> None:
+    commands = {
+        "faktory": b'HELLO {"v":2}\r\nMILLRACE {"read":{"state":"scheduled"}}\r\n',
+        "qless": encode([b"ZRANGE", b"ql:q:q-scheduled", b"0", b"-1"], 2),
+        "workq": b"inspect scheduled-jobs q 1000 100\r\n",
+    }
+
+    async def play(served: Served) -> None:
+        jids = [str(UUID(int=number)) for number in range(1, 1101)]
+        for jid in jids:
+            push = NewJob(jid, "kind", b"[]", QLESS, "q", 3, 1_000_000, due_at=FOREVER // 2)
+            served.engine.push(push, clock())
+        commit(served.engine, served.store)
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.ports[protocol])
+        writer.write(commands[protocol])
+        writer.write_eof()
+        heard = await asyncio.wait_for(reader.read(), 30)
+        first = 1000 if protocol == "workq" else 0
+        last = 500 if protocol == "faktory" else 1100
+        assert all(jid.encode() in heard for jid in jids[first:last])
         assert not served.server.sessions
 
     serve(tmp_path / "data", play)

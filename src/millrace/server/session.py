@@ -600,6 +600,7 @@ class Session:
             self._input_closed
             and not connection.unprocessed_bytes
             and connection.waiter is None
+            and connection.work is None
             and not self._continuing
         )
 

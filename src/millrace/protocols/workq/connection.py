@@ -377,7 +377,8 @@ class WorkqConnection(Connection):
                 yield
             self.require_store()
             self._last_lease = args, unique
-            self._lease_from(unique, timeout, now)
+            # A server that stops has already answered the clients that wait.
+            self._lease_from(unique, 0 if self.hub.stopping else timeout, now)
         except StoreUnavailable:
             self.reply_error(self.unavailable_reply(self.store_problem(pushes=False)))
         except ClientError as problem:
