@@ -14,6 +14,8 @@ from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.protocols.faktory.bulk import BulkRequest, Read, ReadCursors, execute_bulk
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
@@ -322,6 +324,19 @@ def test_a_long_lease_does_not_wait_on_a_server_that_stops() -> None:
     while port.client.run(NOW, 1):
         pass
     assert data_of(port.client) == [b"-TIMEOUT\r\n"]
+
+
+def test_a_fetch_from_many_queues_does_not_wait_on_a_server_that_stops() -> None:
+    hub = MasenkoHub(Engine(Random(1), protocol_rules()))
+    client = MasenkoConnection(hub)
+    fetch = {"queues": [f"q{number:04}" for number in range(3000)], "timeout": 30_000_000_000}
+    assert client.receive(b"FETCH %b\n" % json.dumps(fetch).encode(), NOW, 1)
+    hub.stop()
+    client.notify(NOW, client.stop_waiting)  # as for all clients; it does not wait yet
+    while client.run(NOW, 1):
+        pass
+    assert data_of(client) == [b"EMPTY {}\n"]
+    assert client.waiter is None
 
 
 def test_a_large_job_is_shown_without_a_copy() -> None:

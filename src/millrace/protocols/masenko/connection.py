@@ -286,6 +286,10 @@ class MasenkoConnection(Connection):
                 self._reply_with_job(job)
                 return
             yield
+        if self.hub.stopping:  # the clients that wait are answered already
+            self._fetch_until = 0
+            self.respond(b"EMPTY", EMPTY)
+            return
         pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
         self.waiter = Waiter((), self.caller.holder, MASENKO, self)
         self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
