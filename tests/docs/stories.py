@@ -143,7 +143,8 @@ class Story:
         self._stack = stack
         self._ports = {str(key.default): str(_free_port()) for key in PORTS}
         self._background: list[tuple[Block, Terminal, list[str]]] = []
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("MILLRACE_", "FAKTORY_"))}
+        own = ("MILLRACE_", "FAKTORY_", "PYTEST_")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(own)}
         self._env = kept | {
             "PATH": self._path(folder),
             **{key.variable: self._ports[str(key.default)] for key in PORTS},
