@@ -19,11 +19,6 @@ ReadyKey = tuple[Number, int, int, int, Job]
 SWEEP_BATCH_SIZE: Final = 16
 
 
-def set_position(job: Job, position: int) -> None:
-    """Set the position of a job that is about to become ready."""
-    job.position = position
-
-
 class ReadyQueue:
     """Ready jobs: higher rank first, then the lower position, then the lower seq.
 
