@@ -152,8 +152,8 @@ class Deadlines(Component):
 
     def leased(self, queue: str) -> list[Job]:
         """The leased jobs of a queue whose holders have their own clocks, by deadline."""
-        jobs = [self._current(queue, each) for each in sorted(set(self.leases.get(queue, ())))]
-        return [job for job in jobs if job is not None and job.state == LEASED]
+        jobs = [self.leased_job(queue, each) for each in sorted(self.lease_entries(queue))]
+        return [job for job in jobs if job is not None]
 
     def lease_entries(self, queue: str) -> set[tuple[int, int]]:
         """A copy of the lease entries of a queue, including stale ones: pairs of deadline and
