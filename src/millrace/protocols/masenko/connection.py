@@ -286,9 +286,8 @@ class MasenkoConnection(Connection):
                 self._reply_with_job(job)
                 return
             yield
-        if self.hub.stopping:  # the clients that wait are answered already
-            self._fetch_until = 0
-            self.respond(b"EMPTY", EMPTY)
+        if self.hub.stopping:  # and has already answered the clients that wait
+            self._end_fetch()
             return
         pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
         self.waiter = Waiter((), self.caller.holder, MASENKO, self)
@@ -312,6 +311,10 @@ class MasenkoConnection(Connection):
         if now < self._fetch_until and not self.hub.stopping:
             self.begin_work(self._scan(now))
             return
+        self._end_fetch()
+
+    def _end_fetch(self) -> None:
+        """Reply to a FETCH that found no task."""
         self._fetch_until = 0
         self.respond(b"EMPTY", EMPTY)
 
