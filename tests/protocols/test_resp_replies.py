@@ -5,10 +5,10 @@ import math
 import pytest
 from hiredis import Reader
 
+from millrace.protocols.connection import MAX_JOINED_BYTES
 from millrace.protocols.qless.resp import (
     JOINED_PARTS,
     LARGE_ARGUMENT,
-    MAX_JOINED_BYTES,
     NO_LIST,
     OK,
     Error,

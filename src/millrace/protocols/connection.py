@@ -21,6 +21,8 @@ from .web_clients import web_error
 SLICE_COST: Final = 64
 #: After a reply of this size the next command runs in the next turn, so that the reply is sent.
 LARGE_REPLY: Final = 65_536
+#: Replies and payloads up to this size are joined with others, which copies them.
+MAX_JOINED_BYTES: Final = 1 << 20
 
 #: Jobs that a reply leases to its client, each with the number of the attempt.
 Leases = tuple[tuple[Job, int], ...]

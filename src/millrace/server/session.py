@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from millrace.engine.job import Job
-from millrace.protocols.connection import Connection, Reply
+from millrace.protocols.connection import MAX_JOINED_BYTES, Connection, Reply
 
 if TYPE_CHECKING:
     from .server import Server
@@ -26,9 +26,8 @@ MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
 #: server would execute commands of a client that does not read until the buffer is full.
 SEND_BUFFER: Final = 1 << 17
-#: Replies up to this size are joined to one write. Larger ones are written in pieces: the transport
-#: would copy all that it cannot send at once, 32 MiB in 30 ms.
-MAX_JOINED_BYTES: Final = 1 << 20
+#: Replies up to MAX_JOINED_BYTES are joined to one write. Larger ones are written in pieces of this
+#: size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
 PIECE_BYTES: Final = 1 << 18
 PIECES_PER_SLICE: Final = 4
 #: Commands up to this size are not accounted for.

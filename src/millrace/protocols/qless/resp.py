@@ -16,6 +16,8 @@ from typing import Any, Final, cast
 
 from hiredis import HiredisError, Reader, pack_command
 
+from millrace.protocols.connection import MAX_JOINED_BYTES
+
 from .names import restore_bytes
 
 #: Maximum length of a line: an inline command or a length.
@@ -34,8 +36,6 @@ MAX_ERROR_LENGTH: Final = 2000
 #: A longer list is encoded in slices of this number of elements.
 LONG_LIST: Final = 500
 
-#: The parts of a smaller reply are joined.
-MAX_JOINED_BYTES: Final = 1 << 20
 #: Parts that one slice joins.
 JOINED_PARTS: Final = 2000
 

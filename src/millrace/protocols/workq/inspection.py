@@ -9,6 +9,7 @@ from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY, SCHEDULED
+from millrace.protocols.connection import MAX_JOINED_BYTES
 from millrace.protocols.errors import ClientError
 from millrace.protocols.payload_reads import forget, read_ahead
 from millrace.protocols.queue_rules import examined
@@ -19,8 +20,6 @@ from .hub import WorkqHub
 
 #: Longer replies are sent in pieces of about this size.
 PIECE_BYTES: Final = 65_536
-#: A larger payload, which only another protocol can push, is sent without a copy.
-MAX_COPIED_BYTES: Final = 1 << 20
 #: Up to this place in a queue, its first jobs are read at once.
 MAX_READY_AT_ONCE: Final = 500
 
@@ -166,7 +165,7 @@ def _written(engine: Engine, shown: list[Job]) -> Pieces:
         payload = engine.payload(job)
         forget(engine, job)
         before, after = jobs.described(job, len(payload))
-        if len(payload) > MAX_COPIED_BYTES:
+        if len(payload) > MAX_JOINED_BYTES:  # only another protocol can push such a payload
             yield piece + before
             yield payload
             piece = after
