@@ -227,13 +227,13 @@ def tags_get(q: Qless, args: Args) -> Any:
 
 def _tagged(q: Qless, tag: str, offset: int, count: int) -> Generator[None, None, bytes]:
     """Return the jobs with a tag, by the time it was added, then by jid."""
-    peers = q.tags.get(tag, {})
+    tagged_at = q.tags.get(tag, {})
     rows: list[tuple[int, str, int]] = []
-    for place, seq in enumerate(list(peers), 1):
+    for examined_rows, seq in enumerate(list(tagged_at), 1):
         job = q.engine.jobs.get(seq)
         if job is not None and q.is_listed(job.queue):
-            rows.append((peers.get(seq, 0), job.jid, place))
-        if place % SLICE_SIZE == 0:
+            rows.append((tagged_at.get(seq, 0), job.jid, examined_rows))
+        if examined_rows % SLICE_SIZE == 0:
             yield
     order = yield from sort_in_slices(rows)
     first, end = range_of(len(order), offset, offset + count - 1)
