@@ -21,7 +21,7 @@ class MemoryOutbox:
         self.first_event = self.next_event = self.next_committed = 1
         self.size = 0
 
-    def shipped(self, until: int) -> None:
+    def mark_shipped(self, until: int) -> None:
         """No event is deleted."""
 
     def add(self, count: int, size: int) -> None:

@@ -7,7 +7,8 @@ rows of the rare objects of a job are parts of its row. To change the format:
    rows are shorter and still load;
 2. if a field of a job changes after the push, also add it at the end of `state_row`, and with a
    default to `Job.restore`;
-3. never remove or reorder a field: leave it unused, or raise schema.SCHEMA and migrate.
+3. never remove or reorder a field: leave it unused, or increment schema.SCHEMA and add
+   a migration.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,12 +25,12 @@ from millrace.engine.statistics import QueueDay, Spread
 from .errors import ChecksumError
 
 #: The mask of a checksum and of its initial value: both have 32 bits.
-WORD: Final = 0xFFFF_FFFF
-#: The fields of an object. A row with fewer fields than today has an older format.
+UINT32_MASK: Final = 0xFFFF_FFFF
+#: The fields of an object. A row with fewer fields than the current format has an older format.
 Row = tuple[Any, ...]
 
 #: Position of the payload in the row of a job, or of its size if the payload is in the store.
-PAYLOAD_AT: Final = 3
+PAYLOAD_INDEX: Final = 3
 #: The lengths of the rows of a job and of its state.
 JOB_ROW_LENGTH: Final = 28
 STATE_ROW_LENGTH: Final = 18
@@ -38,11 +39,11 @@ _LATER_JOB_FIELDS: Final = [0, 0, 0, "", None]
 _LATER_STATE_FIELDS: Final = [0, "", None]
 #: Positions of other fields in the row of a job, of the details in the row of `Extra`, and of the
 #: earlier failures in the row of `Failure`.
-STATE_AT: Final = 10
-FAILURE_AT: Final = 21
-EXTRA_AT: Final = 22
-DETAILS_AT: Final = 5
-EARLIER_AT: Final = 6
+STATE_INDEX: Final = 10
+FAILURE_INDEX: Final = 21
+EXTRA_INDEX: Final = 22
+DETAILS_INDEX: Final = 5
+EARLIER_INDEX: Final = 6
 #: Names, durations and short wire fields that jobs share.
 MAX_SHARED_VALUES: Final = 100_000
 MAX_SHARED_LENGTH: Final = 16
@@ -201,14 +202,14 @@ decode_any = msgspec.msgpack.Decoder().decode
 
 
 def _failure(row: list[Any]) -> Failure:
-    if len(row) > EARLIER_AT and row[EARLIER_AT] is not None:
-        row[EARLIER_AT] = [tuple(each) for each in row[EARLIER_AT]]
+    if len(row) > EARLIER_INDEX and row[EARLIER_INDEX] is not None:
+        row[EARLIER_INDEX] = [tuple(each) for each in row[EARLIER_INDEX]]
     return Failure(*row)
 
 
 def _extra(row: list[Any]) -> Extra:
-    if len(row) > DETAILS_AT and row[DETAILS_AT] is not None:
-        row[DETAILS_AT] = _details(row[DETAILS_AT])
+    if len(row) > DETAILS_INDEX and row[DETAILS_INDEX] is not None:
+        row[DETAILS_INDEX] = _details(row[DETAILS_INDEX])
     return Extra(*row)
 
 
@@ -264,7 +265,7 @@ def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
     )
 
 
-def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
+def _add_missing_fields(row: list[Any], length: int, later_fields: list[Any]) -> None:
     """Add the fields that a row of an older version does not have."""
     missing = length - len(row)
     if not 0 <= missing <= len(later_fields):
@@ -272,12 +273,13 @@ def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
     row += later_fields[len(later_fields) - missing :]
 
 
-def job_of(row: list[Any]) -> Job:
-    """The job of a row, which must not be used again. Jobs share equal short values, and a job uses
-    one object for equal times, so that jobs take no more memory after a restart than before it.
+def job_from_row(row: list[Any]) -> Job:
+    """Convert a row to a job. The caller must not use the row again. Jobs share equal short values,
+    and a job uses one object for equal times, so that jobs take no more memory after a restart than
+    before it.
     """
     if len(row) != JOB_ROW_LENGTH:
-        _complete(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
+        _add_missing_fields(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
     kind, queue, duration, created = row[2], row[9], row[6], row[5]
     kind, queue = _shared.setdefault(kind, kind), _shared.setdefault(queue, queue)
     duration = _shared.setdefault(duration, duration)
@@ -286,11 +288,11 @@ def job_of(row: list[Any]) -> Job:
         wire_fields = _shared.setdefault(wire_fields, wire_fields)
     if len(_shared) > MAX_SHARED_VALUES:
         _shared.clear()
-    payload: Any = row[PAYLOAD_AT]
+    payload: Any = row[PAYLOAD_INDEX]
     stored_size = 0
     if isinstance(payload, int):  # the size of a payload in the store
         stored_size, payload = payload, b""
-    extra = row[EXTRA_AT]
+    extra = row[EXTRA_INDEX]
     # Separate arguments instead of `*row`: the compiled code then calls the constructor directly.
     return Job(
         row[0],
@@ -303,7 +305,7 @@ def job_of(row: list[Any]) -> Job:
         row[7],
         wire_fields,
         queue,
-        row[STATE_AT],
+        row[STATE_INDEX],
         row[11],
         created if row[12] == created else row[12],
         row[13],
@@ -317,7 +319,7 @@ def job_of(row: list[Any]) -> Job:
 
 
 def decode_job(record: bytes) -> Job:
-    return job_of(decode_any(record))
+    return job_from_row(decode_any(record))
 
 
 def decode_jobs(
@@ -328,17 +330,17 @@ def decode_jobs(
     """
     total = 0
     for seq, checksum, record in rows:
-        if crc32(record, seq & WORD ^ checksum_start) != checksum:
+        if crc32(record, seq & UINT32_MASK ^ checksum_start) != checksum:
             raise ChecksumError(f"job {seq} does not match its checksum")
         total += checksum
-        jobs[seq] = job_of(decode_any(record))
+        jobs[seq] = job_from_row(decode_any(record))
     return total
 
 
 def apply_state(job: Job, row: list[Any]) -> None:
     """Assign the mutable fields of a row, which must not be used again."""
     if len(row) != STATE_ROW_LENGTH:
-        _complete(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
+        _add_missing_fields(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
     queue, extra = row[1], row[14]
     job.restore(
         _shared.setdefault(queue, queue),
@@ -389,7 +391,7 @@ def encode_job(job: Job, *, without_payload: bool) -> bytes:
 
 def _row_without_payload(job: Job) -> Row:
     row = job_row(job)
-    return (*row[:PAYLOAD_AT], len(job.inline_payload), *row[PAYLOAD_AT + 1 :])
+    return (*row[:PAYLOAD_INDEX], len(job.inline_payload), *row[PAYLOAD_INDEX + 1 :])
 
 
 def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
@@ -401,7 +403,7 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
     size = 0
     for row in new:
         piece.append(row)
-        payload = row[PAYLOAD_AT]
+        payload = row[PAYLOAD_INDEX]
         size += 0 if isinstance(payload, int) else len(payload)
         size += len(row[8]) + 1000  # the wire fields
         if size >= max_bytes:
@@ -416,7 +418,7 @@ def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
     """
     new, changed, gone = decode_any(blob)
     for row in new:
-        job = job_of(row)
+        job = job_from_row(row)
         jobs[job.seq] = job
         touched[job.seq] = None
     for row in changed:

@@ -3,7 +3,7 @@
 - `Store`: the jobs and settings of a server, written one change set per turn;
 - `Outbox`: the committed events that are not shipped yet, as the server sees them;
 - `OutboxReader`: the same events for another process;
-- `StoreSnapshot`: all data of a store between two commits.
+- `StoreSnapshot`: all data of a store after one commit.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -123,7 +123,7 @@ class Outbox(Protocol):
         """The size of the events in bytes."""
         ...
 
-    def shipped(self, until: int) -> None:
+    def mark_shipped(self, until: int) -> None:
         """Record that the events before `until` are in the lake: change sets may delete them."""
         ...
 
@@ -206,7 +206,7 @@ class EventRange(NamedTuple):
     size: int
 
     @property
-    def after(self) -> int:
+    def next_event(self) -> int:
         """The number of the event that follows."""
         return self.first + len(self.rows)
 
@@ -215,7 +215,7 @@ class OutboxReader(Protocol):
     """Reads an outbox while its server is running, without affecting the server."""
 
     def range(self) -> OutboxRange:
-        """The events after the last commit."""
+        """The range of the committed events."""
         ...
 
     def read(self, start: int) -> Iterator[EventRange]:
