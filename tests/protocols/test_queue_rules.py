@@ -1,9 +1,7 @@
 """Ports with a rule for queues: other queues and their jobs can neither be used nor seen."""
 
-import ast
 import json
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -11,9 +9,11 @@ import pytest
 from goqueue_conversation import add, delete, reserve
 from resp_conversation import SCRIPT_C, SHA_C
 
+from millrace.engine.caller import Caller
 from millrace.engine.engine import Engine
-from millrace.engine.job import NewJob
-from millrace.protocols.connection import Connection
+from millrace.engine.job import NO_PROTOCOL, NewJob
+from millrace.engine.queue_rules import QueueRule, rule_for
+from millrace.protocols.connection import Connection, Hub
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.goqueue.connection import GoqueueConnection
@@ -23,7 +23,6 @@ from millrace.protocols.masenko.hub import MasenkoHub
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.queue_rules import SHARED, LimitedEngine, QueueRule, limit_to
 from millrace.protocols.registry import MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
@@ -32,29 +31,33 @@ from millrace.store.records import decode_any, encode
 from support.plain import values
 from wires import data_of
 
-pytestmark = pytest.mark.sources_only("a port with a rule for queues runs from the sources")
-
 NOW = 1_700_000_000_000_000
-SOURCES = Path(__file__).parents[2] / "src/millrace/protocols"
 JID = "6ba7b810-9dad-41d1-80b4-00000000000a"
 VISIBLE = "6ba7b810-9dad-41d1-80b4-00000000000b"
 
 
-def connect(protocol: str, engine: Engine) -> Connection:
+def connect(protocol: str, engine: Engine, *patterns: str) -> Connection:
+    """A client of a port with this rule."""
+    hub: Hub
+    make: Callable[[Any], Connection]
     if protocol == "faktory":
-        faktory = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, ""), memory_mb=lambda: 1)
-        connection: Connection = FaktoryConnection(faktory)
+        hub = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, ""), memory_mb=lambda: 1)
+        make = FaktoryConnection
+    elif protocol == "workq":
+        hub, make = WorkqHub(engine, started_at=NOW), WorkqConnection
+    elif protocol == "masenko":
+        hub, make = MasenkoHub(engine), MasenkoConnection
+    elif protocol == "goqueue":
+        hub, make = GoqueueHub(engine), GoqueueConnection
+    else:
+        hub, make = QlessHub(engine, started_at=NOW), QlessConnection
+    hub.rule = rule_for(patterns)
+    if isinstance(hub, QlessHub):
+        QlessApi(hub)
+    connection = make(hub)
+    if protocol == "faktory":
         exchange(connection, b'HELLO {"v":2,"wid":"w"}\r\n')
-        return connection
-    if protocol == "workq":
-        return WorkqConnection(WorkqHub(engine, started_at=NOW))
-    if protocol == "masenko":
-        return MasenkoConnection(MasenkoHub(engine))
-    if protocol == "goqueue":
-        return GoqueueConnection(GoqueueHub(engine))
-    qless = QlessHub(engine, started_at=NOW)
-    QlessApi(qless)
-    return QlessConnection(qless)
+    return connection
 
 
 def exchange(connection: Connection, data: bytes) -> bytes:
@@ -80,7 +83,7 @@ def engine() -> Engine:
 
 
 def limited(protocol: str, engine: Engine) -> Connection:
-    return connect(protocol, limit_to(engine, ("signup*",)))
+    return connect(protocol, engine, "signup*")
 
 
 DENIED = "the queue billing is not allowed on this port"
@@ -295,11 +298,13 @@ def test_a_blocker_that_moves_during_a_transaction_refuses_it(pushes: int, engin
 def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
     """Also if an older job of another queue has the same jid."""
     engine.push(NewJob(JID, "kind", b"", MASENKO, "signup-a", 3, 1_000_000), NOW)
-    view: Any = LimitedEngine(engine, QueueRule(["signup*"]))
-    assert [job.queue for job in view.find_all(JID)] == ["signup-a"]
-    assert view.by_jid[JID].queue == view.find(JID).queue == "signup-a"
-    assert len(view.jobs) == 2
-    assert sorted(job.queue for job in view.jobs.values()) == ["signup-a", "signup-mail"]
+    engine.caller = Caller(engine, NO_PROTOCOL, rule=QueueRule(["signup*"]))
+    found, tables = engine.find(JID), engine.tables
+    assert found is not None
+    assert [job.queue for job in engine.find_all(JID)] == ["signup-a"]
+    assert tables.by_jid[JID].queue == found.queue == "signup-a"
+    assert len(tables.jobs) == 2
+    assert sorted(job.queue for job in tables.jobs.values()) == ["signup-a", "signup-mail"]
 
 
 @pytest.mark.parametrize(
@@ -315,27 +320,6 @@ def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
 )
 def test_patterns(patterns: list[str], name: str, allowed: bool) -> None:
     assert QueueRule(patterns).allows(name) is allowed
-
-
-def test_the_rule_covers_every_attribute_that_protocols_use() -> None:
-    """A new attribute of the engine must be shared or limited, before a port can use it."""
-    used: dict[str, str] = {}
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and _is_engine(node.value):
-                used.setdefault(node.attr, f"{path.name}:{node.lineno}")
-    view: Any = LimitedEngine(Engine(Random(1), protocol_rules()), QueueRule(["a"]))
-    known: Callable[[str], bool] = lambda name: (  # noqa: E731
-        name in SHARED or name in view.__dict__ or hasattr(LimitedEngine, name)
-    )
-    assert {name: where for name, where in used.items() if not known(name)} == {}
-
-
-def _is_engine(node: ast.expr) -> bool:
-    """Whether an expression is called `engine`; modules of that name are imported, not used."""
-    return (isinstance(node, ast.Name) and node.id == "engine") or (
-        isinstance(node, ast.Attribute) and node.attr == "engine"
-    )
 
 
 def _call(*words: str) -> bytes:

@@ -66,7 +66,7 @@ def _check(hub: AdminService, request: ImportJobs) -> Steps:
     for number, job in enumerate(request.jobs, 1):
         if imports.digest(job.jid) in known:
             found.known.append(job.jid)
-        elif job.jid in engine.by_jid and not _is_staged(engine, request.source, job.jid):
+        elif job.jid in engine.tables.by_jid and not _is_staged(engine, request.source, job.jid):
             found.existing.append(job.jid)
         else:
             found.done += 1

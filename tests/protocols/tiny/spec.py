@@ -37,7 +37,7 @@ class TinyHub(Hub):
 
 class TinyConnection(Connection):
     def __init__(self, hub: TinyHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._lines = LineBuffer(hub.max_line)
         hub.connections.add(self)

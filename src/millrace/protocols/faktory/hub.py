@@ -147,7 +147,7 @@ class FaktoryHub(Hub):
                 yield job
 
     def _leased(self) -> Iterator[Job]:
-        for job in self.engine.leased.values():
+        for job in self.engine.tables.leased.values():
             if job.holder_protocol == FAKTORY and job.holder:
                 yield job
 

@@ -69,10 +69,10 @@ def _written(q: Qless, job: Job, write: JobWriter) -> Generator[None, None, Row]
     """Encode a job, large data in slices. Return an empty text if it is removed meanwhile."""
     engine = q.engine
     if not is_large(engine, job):
-        return write(q, job) if job.seq in engine.jobs else b""
+        return write(q, job) if job.seq in engine.tables.jobs else b""
     yield from read_ahead(engine, job)
     try:
-        if job.seq not in engine.jobs:
+        if job.seq not in engine.tables.jobs:
             return b""
         q.apart = job
         try:

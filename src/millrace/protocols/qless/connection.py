@@ -9,13 +9,13 @@ from functools import partial
 from hmac import compare_digest
 from typing import Any, Final
 
+from millrace.engine.errors import QueueRefused
 from millrace.engine.job import SECOND
 from millrace.engine.waiters import Waiter
 from millrace.protocols import connection
 from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
-from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import QLESS
 from millrace.protocols.web_clients import is_web_request
 
@@ -99,7 +99,7 @@ PLAIN_REPLIES: Final = frozenset({bytes, int, str, list, type(None)})
 
 class QlessConnection(Connection):
     def __init__(self, hub: QlessHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._requests = Requests()
         #: Whether the buffered data is an incomplete request.

@@ -151,7 +151,7 @@ def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator
         q.register_queue(q.queue_name(queue), now)
     moved = 0
     for done, job in enumerate(found, 1):
-        if job.state == DEAD and q.engine.jobs.get(job.seq) is job:
+        if job.state == DEAD and q.engine.job(job.seq) is job:
             ensure_details(job).add_entry("put", now, q.max_history, {"q": queue})
             clear_holder(job)
             q.engine.move(job, q.queue_name(queue), now, QLESS)

@@ -99,7 +99,7 @@ class QlessHub(Hub):
 
     def key_count(self, now: int) -> int:
         """Return the approximate number of keys: scratch keys, and two for each job."""
-        return len(self.scratch.names(now)) + 2 * len(self.engine.by_jid)
+        return len(self.scratch.names(now)) + 2 * len(self.engine.tables.by_jid)
 
     @property
     def scripts(self) -> dict[bytes, Script]:

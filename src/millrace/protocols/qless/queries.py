@@ -7,8 +7,8 @@ from typing import Any, Final
 from millrace.engine.annotations import own_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.tables import examined
 from millrace.protocols.payload_reads import forget, read_ahead
-from millrace.protocols.queue_rules import examined
 from millrace.protocols.slices import (
     SLICE_SIZE,
     at_once_if_short,
@@ -115,7 +115,7 @@ def stages(history: list[Any]) -> list[dict[str, Any]]:
 
 def dependencies(q: Qless, job: Job) -> list[str]:
     seqs = () if job.extra is None else job.extra.blockers
-    found = map(q.engine.jobs.get, seqs)
+    found = map(q.engine.job, seqs)
     return [q.local(blocker.jid) for blocker in found if blocker is not None]
 
 
@@ -131,7 +131,7 @@ def multiget(q: Qless, now: int, args: Args) -> Any:
 
 def length(q: Qless, now: int, args: Args) -> int:
     """queue"""
-    queue = q.engine.queues.get(q.queue_name(text(args, 0, "Queue(): no queue name provided")))
+    queue = q.engine.queue(q.queue_name(text(args, 0, "Queue(): no queue name provided")))
     return 0 if queue is None else sum(queue.counts[s] for s in (LEASED, READY, SCHEDULED))
 
 
@@ -168,7 +168,7 @@ def queue_names(q: Qless) -> Generator[None, None, list[str]]:
     """Return the engine's names of all queues, by the time of their first use, in slices."""
     seen, listed = q.first_seen, q.is_listed
     known = filter_in_slices(
-        list(q.engine.queues.values()), lambda queue: queue.registered and listed(queue.name)
+        list(q.engine.tables.queues.values()), lambda queue: queue.registered and listed(queue.name)
     )
     order = yield from sort_in_slices((seen.get(q.name, 0), q.name) for q in (yield from known))
     return (yield from map_in_slices(order, lambda row: row[1]))
@@ -182,7 +182,7 @@ def counts_json(q: Qless, now: int, name: str) -> bytes:
 
 def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
     due = len(q.engine.deadlines.find_due(name, now, float("inf")))
-    queue = q.engine.queues.get(name)
+    queue = q.engine.queue(name)
     by_state = [0] * 6 if queue is None else queue.counts
     stalled = sum(job.history.deadline <= now for job in q.engine.deadlines.leased(name))
     return {
@@ -227,7 +227,7 @@ def group_of(job: Job) -> str:
 def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
     """Return the failed jobs by group, the oldest failure first, in slices."""
     groups: dict[str, list[tuple[int, int, Job]]] = {}
-    jobs = chain(examined(q.engine.dead), examined(q.engine.dead_kept))
+    jobs = chain(examined(q.engine.tables.dead), examined(q.engine.tables.dead_kept))
     for count, job in enumerate(jobs, 1):
         if job is not None and job.state == DEAD and q.is_listed(job.queue):
             failed_at = 0 if job.history.failure is None else job.history.failure.last_at
@@ -277,7 +277,7 @@ def _tracked(
     for done, (jid, job) in enumerate((yield from tracked_jobs(q)), 1):
         if job is not None:
             yield from read_ahead(q.engine, job)
-        if job is None or job.seq not in q.engine.jobs:
+        if job is None or job.seq not in q.engine.tables.jobs:
             gone.append(jid)
         else:
             shown.append(shown_as(q, job))

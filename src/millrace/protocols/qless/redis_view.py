@@ -15,8 +15,8 @@ from millrace.engine.job import SECOND, Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, QueueDay
+from millrace.engine.tables import examined
 from millrace.protocols.errors import ClientError
-from millrace.protocols.queue_rules import examined
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_at_once, sort_in_slices
 
@@ -235,7 +235,7 @@ class RedisView:
         """
         yield from (name for name, make in self._single.items() if self._has(make()))
         local, listed = self.qless.local, self.qless.is_listed
-        for queue in list(self.engine.queues.values()):
+        for queue in list(self.engine.tables.queues.values()):
             yield ""
             if not listed(queue.name):
                 continue
@@ -249,7 +249,7 @@ class RedisView:
             yield f"t:{tag}" if any(map(self._is_listed, seqs)) else ""
         yield from (f"f:{decode_name(group)}" if group else "" for group in self._groups())
         yield from (f"w:{worker}:jobs" for worker in {job.history.holder for job in self._held()})
-        for (queue_name, day), found in list(self.engine.current_statistics().days.items()):
+        for (queue_name, day), found in list(self.engine.queue_days().items()):
             if not listed(queue_name):
                 continue
             have = {
@@ -274,7 +274,7 @@ class RedisView:
 
     def _job_names(self) -> Iterator[str]:
         # A copy: other clients may add and remove jobs between two slices.
-        for job in list(self.engine.by_jid.values()):
+        for job in list(self.engine.tables.by_jid.values()):
             if self._named(job.seq) is job:
                 yield from self._names_of(job)
             else:
@@ -291,8 +291,8 @@ class RedisView:
 
     def _named(self, seq: int) -> Job | None:
         """Return a job that has a key. Of several jobs with one jid, the oldest has the key."""
-        job = self.engine.jobs.get(seq)
-        if job is None or self.engine.by_jid.get(job.jid) is not job:
+        job = self.engine.job(seq)
+        if job is None or self.engine.find(job.jid) is not job:
             return None
         return job if self.qless.is_listed(job.queue) else None
 
@@ -303,13 +303,13 @@ class RedisView:
         seen, local, listed = self.qless.first_seen, self.qless.local, self.qless.is_listed
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for queue in list(self.engine.queues.values()):
+            for queue in list(self.engine.tables.queues.values()):
                 name = queue.name
                 shown = queue.registered and listed(name)
                 yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
 
         def score(name: str) -> float | None:
-            queue = self.engine.queues.get(self.qless.scoped(name))
+            queue = self.engine.queue(self.qless.scoped(name))
             if queue is None or not queue.registered:
                 return None
             return seen.get(queue.name, 0) / SECOND
@@ -318,7 +318,7 @@ class RedisView:
 
     def _paused(self) -> Iterator[bytes | None]:
         paused = self.qless.paused_ahead
-        for queue in list(filter(attrgetter("paused"), self.engine.queues.values())):
+        for queue in list(filter(attrgetter("paused"), self.engine.tables.queues.values())):
             shown = queue.name not in paused and self.qless.is_listed(queue.name)
             yield encode_name(self.qless.local(queue.name)) if shown else None
         for name in sorted(paused):
@@ -328,7 +328,7 @@ class RedisView:
         name, _, part = self.qless.scoped(rest).rpartition("-")
         if part == "recur":
             return self._recur(name)
-        queue = self.engine.queues.get(name)
+        queue = self.engine.queue(name)
         if queue is not None and part == "throttled":
             return _zset(lambda: self._waiting_for(self.qless.throttles.throttled(name)))
         if queue is None or part not in STATES:
@@ -363,7 +363,7 @@ class RedisView:
                 return (yield from map_in_slices(order, lambda row: member(row[3])))
             rows = yield from sort_in_slices(
                 (score(job), self._jid(job)) if _is_in(job, queue, state) else None
-                for job in examined(self.engine.index_of(state))
+                for job in examined(self.engine.tables.by_state(state))
             )
             return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
 
@@ -493,7 +493,7 @@ class RedisView:
     def _dependents(self, job: Job) -> Iterator[bytes | None]:
         seq = 0
         while seq := self.engine.next_dependent(job, seq):
-            dependent = self.engine.jobs.get(seq)
+            dependent = self.engine.job(seq)
             yield None if dependent is None else self._jid(dependent)
 
     def _dependencies(self, job: Job) -> list[str]:
@@ -507,7 +507,7 @@ class RedisView:
 
     def _completed(self) -> Key:
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for job in list(self.engine.done_kept.values()):
+            for job in list(self.engine.tables.done_kept.values()):
                 shown = self.qless.is_listed(job.queue)
                 yield (self._jid(job), read_details(job).done_at / SECOND) if shown else None
 
@@ -520,14 +520,14 @@ class RedisView:
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
             for seq, when in list(peers.items()):
-                job = self.engine.jobs.get(seq)
+                job = self.engine.job(seq)
                 shown = job is not None and self.qless.is_listed(job.queue)
                 yield (self._jid(job), when / SECOND) if shown and job is not None else None
 
         return _long_key("zset", rows)
 
     def _is_listed(self, seq: int) -> bool:
-        job = self.engine.jobs.get(seq)
+        job = self.engine.job(seq)
         return job is not None and self.qless.is_listed(job.queue)
 
     def _jid(self, job: Job) -> bytes:
@@ -551,7 +551,7 @@ class RedisView:
         another database or of a group that was returned before.
         """
         known: set[str] = set()
-        for job in (*self.engine.dead.values(), *self.engine.dead_kept.values()):
+        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values()):
             group = queries.group_of(job) if self.qless.is_listed(job.queue) else None
             yield None if group is None or group in known else encode_name(group)
             if group is not None:
@@ -561,7 +561,7 @@ class RedisView:
         """Return the failures, the newest first."""
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            failed = (*self.engine.dead.values(), *self.engine.dead_kept.values())
+            failed = (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values())
             for number, job in enumerate(failed):
                 mine = self.qless.is_listed(job.queue) and queries.group_of(job) == group
                 failed_at = 0 if job.history.failure is None else job.history.failure.last_at
@@ -579,7 +579,9 @@ class RedisView:
     def _held(self) -> Iterator[Job]:
         """Return the jobs that Qless workers hold, without those that were reported as lost."""
         leased = (
-            job for job in self.engine.leased.values() if job.history.holder_protocol == QLESS
+            job
+            for job in self.engine.tables.leased.values()
+            if job.history.holder_protocol == QLESS
         )
         mine = (job for job in leased if self.qless.is_listed(job.queue))
         return (job for job in mine if read_details(job).lapsed_at is None)
@@ -616,7 +618,7 @@ class RedisView:
         if not moment.isdigit() or len(moment) > 12:
             return None
         day, remainder = divmod(int(moment) * SECOND, DAY)
-        found = self.engine.current_statistics().days.get((self.qless.scoped(queue), day))
+        found = self.engine.queue_days().get((self.qless.scoped(queue), day))
         if found is None or remainder or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":

@@ -20,7 +20,6 @@ from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.engine.states import READY
 from millrace.engine.statistics import KEPT_DAYS
-from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
@@ -167,7 +166,7 @@ class Qless:
                 self.workers.setdefault(key[len(_WORKER) :], int(value))
         self._configured()
         self._limit_queues()
-        for job in engine.leased.values():
+        for job in engine.tables.leased.values():
             if job.holder_protocol == QLESS:
                 self.workers.setdefault(job.holder, job.leased_at)
 
@@ -218,7 +217,7 @@ class Qless:
         if rule is None or prefix == _WORKER:
             return True
         if prefix == TRACKED:
-            job = unlimited_engine(self.engine).find(name)
+            job = self.engine.table.by_jid.get(name)
             return job is None or rule.allows(job.queue)
         queue = self._queue_of(prefix, name)
         return queue is not None and rule.allows(queue)
@@ -234,7 +233,7 @@ class Qless:
         return _queue_of_option(name) if prefix == _CONFIG else None
 
     def _has_jobs(self, name: str) -> bool:
-        queue = self.engine.queues.get(name)
+        queue = self.engine.queue(name)
         return queue is not None and any(queue.counts)
 
     def worker_seen(self, worker: str, now: int) -> None:
@@ -272,7 +271,7 @@ class Qless:
 
     def find(self, jid: str) -> Job | None:
         """Return the job with an id in the current database."""
-        by_jid, prefix = self.engine.by_jid, self.hub.prefix
+        by_jid, prefix = self.engine.tables.by_jid, self.hub.prefix
         if not prefix:
             return by_jid.get(jid)
         job = by_jid.get(prefix + jid)
@@ -365,7 +364,7 @@ class Qless:
         """Return the jobs of a queue in a state other than ready. This scans all jobs of that
         state.
         """
-        index = self.engine.index_of(state)
+        index = self.engine.tables.by_state(state)
         return (job for job in index.values() if job.queue == name)
 
     def recurring_count(self, queue: str) -> int:
@@ -431,12 +430,12 @@ class Qless:
     # Pauses of queues that do not exist yet
 
     def is_paused(self, queue: str) -> bool:
-        known = self.engine.queues.get(queue)
+        known = self.engine.queue(queue)
         return (known is not None and known.paused) or queue in self.paused_ahead
 
     def pause(self, queue: str, now: int, *, paused: bool) -> None:
         """Pause or unpause a queue. A queue that does not exist is not listed."""
-        known = self.engine.queues.get(queue)
+        known = self.engine.queue(queue)
         if known is not None and known.registered:
             self.engine.pause(queue, paused=paused, now=now)
             paused = False

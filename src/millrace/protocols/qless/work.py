@@ -20,7 +20,6 @@ from millrace.engine.leases import (
 )
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY
-from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import SLICE_SIZE, run_at_once
 
@@ -292,7 +291,7 @@ def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
     found = q.engine.deadlines.expired(queue, now, offset + count)
     q.engine.recurring.spawn(queue, now, offset + count - len(found))
-    known = q.engine.queues.get(queue)
+    known = q.engine.queue(queue)
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:
         found += _with_due(q, known, now, wanted)[:wanted]
@@ -343,7 +342,7 @@ def timeout(q: Qless, now: int, args: Args) -> None:
         if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
     for job in dict.fromkeys(job.seq for job in map(q.find, texts(args)) if job is not None):
-        revoke(q, now, q.engine.jobs[job], now)
+        revoke(q, now, q.engine.tables.jobs[job], now)
 
 
 def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
@@ -448,7 +447,7 @@ def _finish(q: Qless, now: int, job: Job, details: JobDetails, result: bytes | N
 
 def _retire(q: Qless, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
-    kept = unlimited_engine(q.engine).done_kept
+    kept = q.engine.retention.done_kept
     oldest = now - q.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
         if ensure_details(job).done_at > oldest and len(kept) <= q.max_completed:
@@ -642,7 +641,7 @@ def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> Generator[None, N
         count += 1
         if count % SLICE_SIZE == 0:
             yield
-        dependent = q.engine.jobs.get(seq)
+        dependent = q.engine.job(seq)
         if dependent is not None and q.local(dependent.jid) not in chosen:
             raise ScriptError(
                 f"Cancel(): {q.local(job.jid)} is a dependency of {q.local(dependent.jid)}"
