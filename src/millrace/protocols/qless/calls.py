@@ -24,7 +24,7 @@ from .arguments import Args
 from .commands import Slices
 from .errors import QlessRefused, ScriptError
 from .hub import QlessHub
-from .queries import job_json
+from .queries import job_text
 from .redis_view import RedisView
 from .resp import Reply
 from .script_catalog import Script
@@ -238,5 +238,5 @@ def _reply_unchanged(api: Any, call: dialect_a.Call) -> Any:
     """Run a command and return the reply of a script of dialect B or C."""
     command, now, args, _ = call
     if command in _JOBS:
-        return batches.reply(api, call, job_json, lua.listed)
+        return batches.reply(api, call, job_text, lua.listed)
     return api.do(command, now, args)

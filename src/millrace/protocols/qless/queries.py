@@ -21,11 +21,12 @@ from . import batches
 from . import lua_values as lua
 from .arguments import Args, number, text
 from .job_view import (
-    data_member,
+    JobText,
     klass_of,
     remaining,
     shown_expiry,
     shown_priority,
+    with_data,
 )
 from .listings import range_of, strings_in_slices
 from .names import encode_name
@@ -37,18 +38,16 @@ QUEUES_BATCH_SIZE: Final = 100
 # Jobs
 
 
-def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
+def job_text(q: Qless, job: Job, queue_key: str = "q") -> JobText:
     """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
     details, state, encode = read_details(job), job.state, lua.encode
     over = state in {DONE, DEAD}
-    return (
-        b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
+    head = b'{"jid":%b,"retries":%d,"data":' % (encode(q.local(job.jid)), job.retries)
+    tail = (
+        b',"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
-        encode(q.local(job.jid)),
-        job.retries,
-        data_member(q, job, quoted=True),
         lua.EMPTY_LIST if details.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
@@ -64,6 +63,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         lua.number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if over else encode(job.history.holder),
     )
+    return JobText(head, True, tail)
 
 
 def failure_json(job: Job) -> bytes:
@@ -121,12 +121,12 @@ def dependencies(q: Qless, job: Job) -> list[str]:
 
 def get(q: Qless, now: int, args: Args) -> Any:
     """jid"""
-    return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_json)
+    return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_text)
 
 
 def multiget(q: Qless, now: int, args: Args) -> Any:
     """jids"""
-    return batches.multiget(q, args, job_json, lua.listed)
+    return batches.multiget(q, args, job_text, lua.listed)
 
 
 def length(q: Qless, now: int, args: Args) -> int:
@@ -262,15 +262,15 @@ def tracked_jobs(q: Qless) -> Generator[None, None, TrackedJobs]:
 
 def tracked(
     q: Qless,
-    shown_as: Callable[[Qless, Job], bytes] = job_json,
+    write: batches.JobWriter = job_text,
     finish: Callable[[list[bytes]], bytes] = lua.listed,
 ) -> Any:
     """Return the tracked jobs, and the ids of tracked jobs that no longer exist."""
-    return at_once_if_short(_tracked(q, shown_as, finish))
+    return at_once_if_short(_tracked(q, write, finish))
 
 
 def _tracked(
-    q: Qless, shown_as: Callable[[Qless, Job], bytes], finish: Callable[[list[bytes]], bytes]
+    q: Qless, write: batches.JobWriter, finish: Callable[[list[bytes]], bytes]
 ) -> Generator[None, None, bytes]:
     gone: list[str] = []
     shown: list[bytes] = []
@@ -280,7 +280,7 @@ def _tracked(
         if job is None or job.seq not in q.engine.tables.jobs:
             gone.append(jid)
         else:
-            shown.append(shown_as(q, job))
+            shown.append(with_data(q.engine, job, write(q, job)))
             forget(q.engine, job)
         if done % batches.JOBS_BATCH_SIZE == 0:
             yield

@@ -129,10 +129,6 @@ class Qless:
         self.early = False
         #: Whether the lower priority number runs first in the dialect of the current command.
         self.lower_first = False
-        #: The job whose data the current command writes apart from its other members, and whether
-        #: its dialect writes data as a string.
-        self.apart: Job | None = None
-        self.apart_is_quoted = False
         self._built_for = (-1, -1)
         self.config: dict[str, str] = {}
         self._configured()
