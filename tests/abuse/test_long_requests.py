@@ -225,8 +225,7 @@ class WorkqPort:
 
     def __init__(self, *patterns: str) -> None:
         self.engine = Engine(Random(1), protocol_rules())
-        self.hub = WorkqHub(self.engine, started_at=NOW)
-        self.hub.rule = rule_for(patterns)
+        self.hub = WorkqHub(self.engine, started_at=NOW, rule=rule_for(patterns))
         self.client = WorkqConnection(self.hub)
 
     def ask(self, line: str) -> tuple[bytes, int]:

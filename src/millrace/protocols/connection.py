@@ -73,11 +73,10 @@ class Hub:
     #: because it is a class variable.
     code: ClassVar[int] = 0
 
-    def __init__(self, engine: Engine, max_connections: int) -> None:
+    def __init__(self, engine: Engine, max_connections: int, rule: QueueRule | None = None) -> None:
         self.engine = engine
-        #: The rule for the queues of the port, if it has one. The server sets it before the first
-        #: connection.
-        self.rule: QueueRule | None = None
+        #: The rule for the queues of the port, if it has one.
+        self.rule = rule
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
         #: The hubs of all protocols: `max_connections` limits the sum.

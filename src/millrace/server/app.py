@@ -332,8 +332,9 @@ def listeners(
         assert spec.make_hub is not None
         assert spec.make_connection is not None
         # A hub also serves the jobs of its protocol, so it exists even without a listener.
-        hub = spec.make_hub(section, context)
-        hub.rule = rule_for(section.queues)
+        limited = context._replace(rule=rule_for(section.queues))
+        hub = spec.make_hub(section, limited)
+        assert hub.rule is limited.rule, f"{row.name} ignores the rule for queues"
         connect = functools.partial(spec.make_connection, hub)
         port: int | None = section.port
         if port is not None or section.socket:

@@ -30,7 +30,7 @@ class TinyHub(Hub):
     code = CODE
 
     def __init__(self, context: HubContext, retries: int) -> None:
-        super().__init__(context.engine, context.max_connections)
+        super().__init__(context.engine, context.max_connections, context.rule)
         self.max_line = context.max_line
         self.retries = retries
 
