@@ -1,24 +1,15 @@
 """How a dialect changes the reply or the error of a command of dialect C."""
 
 from collections.abc import Callable, Generator
-from typing import Any, NoReturn
+from typing import Any
 
 from .errors import ScriptError
 
-
-def unchanged(reply: Any) -> Any:
-    return reply
-
-
-def raised(error: ScriptError) -> NoReturn:
-    raise error
+Change = Callable[[Any], Any] | None
+Refuse = Callable[[ScriptError], Any] | None
 
 
-def adapt(
-    command: Callable[[], Any],
-    change: Callable[[Any], Any] = unchanged,
-    refuse: Callable[[ScriptError], Any] = raised,
-) -> Any:
+def adapt(command: Callable[[], Any], change: Change = None, refuse: Refuse = None) -> Any:
     """Carry out a command, and return its reply after `change`, or the result of `refuse` after an
     error. If the command runs in slices, both are called after its last one. `change` may itself
     return work in slices.
@@ -26,18 +17,23 @@ def adapt(
     try:
         reply = command()
     except ScriptError as error:
+        if refuse is None:
+            raise
         return refuse(error)
-    return _in_slices(reply, change, refuse) if isinstance(reply, Generator) else change(reply)
+    if isinstance(reply, Generator):
+        return _in_slices(reply, change, refuse)
+    return reply if change is None else change(reply)
 
 
 def _in_slices(
-    work: Generator[None, None, Any],
-    change: Callable[[Any], Any],
-    refuse: Callable[[ScriptError], Any],
+    work: Generator[None, None, Any], change: Change, refuse: Refuse
 ) -> Generator[None, None, Any]:
     try:
         reply = yield from work
     except ScriptError as error:
+        if refuse is None:
+            raise
         return refuse(error)
-    reply = change(reply)
+    if change is not None:
+        reply = change(reply)
     return (yield from reply) if isinstance(reply, Generator) else reply
