@@ -107,7 +107,7 @@ INTERNAL = {
 EXCEPTIONS = {
     ("qless/work.py", "retention"): "the number of completed jobs is limited over all queues",
     ("qless/state.py", "table"): "checks the queue of the job itself",
-    ("qless/state.py", "statistics"): "sets the number of days that are kept",
+    ("qless/options.py", "statistics"): "sets the number of days that are kept",
 }
 
 

@@ -58,10 +58,10 @@ def kill(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     engine.kill(job, now, failure)
     part.parked = part.lapsed_at = None
     leave_front(job)
-    part.add_entry("failed", theirs, qless.max_history, {"worker": "", "group": group})
+    part.add_entry("failed", theirs, qless.options.max_history, {"worker": "", "group": group})
     part.last_error = LastError(group, message, theirs // 1_000_000, "")
-    qless.publish_failed(job, "", group, message)
-    qless.publish_tracked("failed", job.jid)
+    qless.publisher.failed(job, "", group, message)
+    qless.publisher.tracked("failed", job.jid)
 
 
 def cancel(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
@@ -131,7 +131,7 @@ def untag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None
 
 def track(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if hub.qless is not None:
-        hub.qless.publish("track", job.jid.encode())
+        hub.qless.publisher.publish("track", job.jid.encode())
     hub.engine.track(job.jid, now, HTTP)
 
 
@@ -148,7 +148,7 @@ def is_tracked(hub: AdminService, jid: str) -> bool:
 def untrack_id(hub: AdminService, jid: str) -> None:
     """Stop tracking a job id. The job need not exist."""
     if hub.qless is not None:
-        hub.qless.publish("untrack", jid.encode())
+        hub.qless.publisher.publish("untrack", jid.encode())
     hub.engine.track(jid, None)
 
 

@@ -246,7 +246,7 @@ def _apply(hub: AdminService, settings: ImportedSettings) -> None:
     for record in settings.recurring:
         engine.recurring.put(_recurring_job(record))
     for option, value in settings.qless_options.items():
-        _need_qless(qless).set_config(option, value)
+        _need_qless(qless).options.set(option, value)
     imports.add_statistics(
         engine, settings.processed, settings.failures, map(_queue_day, settings.queue_days)
     )

@@ -11,7 +11,7 @@ from millrace.protocols.connection import Hub
 from millrace.protocols.faktory import info
 from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.qless.state import DEFAULTS
+from millrace.protocols.qless.options import DEFAULTS
 from millrace.records import (
     Counters,
     FlushRequest,
@@ -114,7 +114,7 @@ def count_workers(hub: AdminService) -> int:
     """Return the number of registered workers of Faktory and Qless."""
     faktory, qless = hub.faktory, hub.qless
     known = 0 if faktory is None else len(faktory.by_worker)
-    return known + (0 if qless is None else len(qless.workers))
+    return known + (0 if qless is None else len(qless.workers.last_seen))
 
 
 def get_health(hub: AdminService, _: bool, now: int) -> Health:
@@ -139,7 +139,7 @@ def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
     detail.halted = hub.engine.unavailable
     detail.protocols = [port_status(hub, each) for each in hub.hubs]
     qless = hub.qless
-    detail.qless = {} if qless is None else {**DEFAULTS, **qless.config}
+    detail.qless = {} if qless is None else {**DEFAULTS, **qless.options.config}
     return detail
 
 

@@ -98,7 +98,7 @@ def _known(hub: AdminService) -> set[Name]:
     if hub.faktory is not None:
         found.update(("faktory", wid) for wid in hub.faktory.by_worker)
     if hub.qless is not None:
-        found.update(("qless", wid) for wid in hub.qless.workers)
+        found.update(("qless", wid) for wid in hub.qless.workers.last_seen)
     return found
 
 
@@ -127,7 +127,7 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
         if worker is not None:
             _introduce(row, worker)
     elif protocol == "qless" and hub.qless is not None:
-        row.heartbeat_at = hub.qless.workers.get(wid, 0)
+        row.heartbeat_at = hub.qless.workers.last_seen.get(wid, 0)
     return row
 
 

@@ -87,7 +87,7 @@ class QlessApi:
         qless = self.qless
         qless.refresh()
         early = dialect in {"A", "spec"}
-        qless.early = early
+        qless.publisher.early = early
         qless.lower_first = early and self.hub.dialect != "original"
         if early:
             call = dialect_a.translate(command, keys, args, spec=dialect == "spec")
@@ -131,9 +131,9 @@ class QlessApi:
         """Run the slices of a command, each with the clock and the dialect of the command."""
         engine, qless = self.engine, self.qless
         reverts = engine.revert_count
-        modes = qless.early, qless.lower_first
+        modes = qless.publisher.early, qless.lower_first
         while True:
-            qless.early, qless.lower_first = modes
+            qless.publisher.early, qless.lower_first = modes
             caller = engine.caller
             caller.own_clock = own_clock
             try:

@@ -40,6 +40,7 @@ from .commands import (
     unknown_subcommand,
     wrong_count,
 )
+from .databases import database_prefix
 from .errors import QlessRefused, ScriptError
 from .hub import QlessHub
 from .resp import (
@@ -58,7 +59,6 @@ from .resp import (
     join_parts,
 )
 from .scratch import scratch_prefix
-from .state import database_prefix
 from .transactions import Queued, QueuedCommands, WorkStep
 
 #: Maximum number of commands of a transaction.

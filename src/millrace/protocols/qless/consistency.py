@@ -64,7 +64,7 @@ def check(q: Qless) -> ConsistencyReport:
 def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
     """Check the engine, then compare the state of Qless with the state computed from the engine."""
     found = yield from consistency.check_in_slices(q.engine)
-    _compare("config", q.config, q.stored_config(), found)
+    _compare("config", q.options.config, q.options.stored(), found)
     yield
     _compare("tracking", q.tracked, _tracked(q), found)
     yield

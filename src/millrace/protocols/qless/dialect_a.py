@@ -29,8 +29,9 @@ from .job_view import (
     with_data,
 )
 from .names import decode_name, encode_name
+from .options import UNLISTED
 from .resp import Reply
-from .state import UNLISTED, Qless
+from .state import Qless
 
 #: The `now` of a call without a time argument.
 NO_TIME: Final = -1
@@ -178,7 +179,7 @@ def _tracked(api: Any, call: Call) -> Any:
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
         name = qless.scoped(jid)
         new = name not in qless.tracked
-        qless.publish("track", encode_name(jid))
+        qless.publisher.publish("track", encode_name(jid))
         qless.engine.track(name, call.now)
         return int(new)
     reply = _unchanged(api, call)

@@ -165,7 +165,7 @@ def _workers(q: Qless, now: int, args: Args) -> Generator[None, None, bytes]:
         shown = yield from strings_in_slices(running)
         return b'{"jobs":%b,"stalled":%b}' % (shown, (yield from strings_in_slices(stalled)))
     recent = yield from reverse_sort_in_slices(
-        (heard, name) for name, heard in list(q.workers.items())
+        (heard, name) for name, heard in list(q.workers.last_seen.items())
     )
     names = [name for _, name in recent if q.is_listed(name)]
     reply: bytes = lua.listed(
@@ -181,13 +181,13 @@ def _counts(q: Qless, name: str, held: dict[str, tuple[list[str], list[str]]]) -
 
 
 def _prune_workers(q: Qless, now: int) -> Generator[None, None, None]:
-    oldest = now - lua.to_microseconds(q.setting("max-worker-age"))
-    old = [name for name, heard in q.workers.items() if heard <= oldest]
+    oldest = now - lua.to_microseconds(q.options.number("max-worker-age"))
+    old = [name for name, heard in q.workers.last_seen.items() if heard <= oldest]
     for done, name in enumerate(old, 1):
         if q.engine.unavailable:
             return  # it would change settings
-        if q.is_listed(name) and q.workers.get(name, now) <= oldest:
-            q.forget_worker(name)
+        if q.is_listed(name) and q.workers.last_seen.get(name, now) <= oldest:
+            q.workers.forget(name)
         if done % SLICE_SIZE == 0:
             yield
 
@@ -284,8 +284,8 @@ def _stats(q: Qless, now: int, queue: str, number_of_day: int) -> Generator[None
     failed = yield from failed_on(q, queue, number_of_day)
     day = q.engine.queue_days().get((queue, number_of_day)) or QueueDay(queue, number_of_day)
     today = now // DAY
-    with_histogram = today - number_of_day < q.setting("histogram-history")
-    if today - number_of_day >= q.setting("stats-history"):
+    with_histogram = today - number_of_day < q.options.number("histogram-history")
+    if today - number_of_day >= q.options.number("stats-history"):
         day = QueueDay(queue, number_of_day)
     return lua.encode(
         {

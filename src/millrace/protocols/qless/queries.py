@@ -30,7 +30,8 @@ from .job_view import (
 )
 from .listings import range_of, strings_in_slices
 from .names import encode_name
-from .state import DEFAULTS, Qless
+from .options import DEFAULTS
+from .state import Qless
 
 #: Number of queues that one slice writes.
 QUEUES_BATCH_SIZE: Final = 100
@@ -289,7 +290,7 @@ def _tracked(
 
 def config_of(q: Qless) -> dict[str, str]:
     """Return the options that were set in the current database."""
-    return {q.local(name): value for name, value in q.config.items() if q.is_listed(name)}
+    return {q.local(name): value for name, value in q.options.config.items() if q.is_listed(name)}
 
 
 def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
@@ -297,7 +298,7 @@ def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
     if not args:
         return lua.encode({**DEFAULTS, **config_of(q)})
     option = text(args, 0, "")
-    value = q.config.get(q.scoped(option))
+    value = q.options.config.get(q.scoped(option))
     if value is not None:
         return encode_name(value)
     default = DEFAULTS.get(option)

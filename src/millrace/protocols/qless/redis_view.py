@@ -70,7 +70,7 @@ class RedisView:
         self._single: dict[str, Callable[[], Key]] = {
             "queues": self._queues,
             "paused_queues": lambda: _long_key("set", self._paused),
-            "workers": lambda: _zset(lambda: self._timed(qless.workers)),
+            "workers": lambda: _zset(lambda: self._timed(qless.workers.last_seen)),
             "tracked": lambda: _long_key("zset", self._tracked),
             "completed": self._completed,
             "failures": lambda: _long_key("set", self._groups),

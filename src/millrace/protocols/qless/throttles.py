@@ -137,7 +137,9 @@ class Throttles:
         self._limits.settle(now)  # the locks of some jobs may just have expired
         self._limits.return_released(known, now)
         local = self.q.local(queue)
-        rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
+        rounds = self.q.options.number(
+            f"{local}-max-pop-retry", self.q.options.number("max-pop-retry", 1)
+        )
         popped: list[Job] = []
         while rounds > 0 and len(popped) < count:
             found = self._first(known, count - len(popped))

@@ -73,8 +73,8 @@ def put(q: Qless, now: int, args: Args) -> bytes:
             else:
                 q.engine.limits.set_keys(job, keys)
     due = now + lua.to_microseconds(delay) if delay > 0 else 0
-    if q.has_subscribers:
-        q.publish_log({"jid": jid, "event": "put", "queue": queue})
+    if q.publisher.has_subscribers:
+        q.publisher.log({"jid": jid, "event": "put", "queue": queue})
     q.register_queue(name, now)
     details.priority, details.lower_first, details.waiting_since = priority, lower_first, now
     if job is None:
@@ -83,7 +83,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     else:
         _move(q, now, args, queue, job, klass, data, due, retries, depends)
         q.engine.set_tags(job, tagged)
-    q.publish_tracked("put", job.jid)
+    q.publisher.tracked("put", job.jid)
     return encode_name(q.local(job.jid))  # the engine chooses an id in place of an empty one
 
 
@@ -120,7 +120,7 @@ def _create(
     depends: list[str],
     details: JobDetails,
 ) -> Job:
-    details.add_entry("put", now, q.max_history, {"q": queue})
+    details.add_entry("put", now, q.options.max_history, {"q": queue})
     name = q.queue_name(queue)
     blockers = _blockers(q, depends)
     if jid in depends:
@@ -156,9 +156,9 @@ def _move(
 ) -> None:
     """Put a job that already exists. Its worker loses the job."""
     details = ensure_details(job)
-    details.add_entry("put", now, q.max_history, {"q": queue})
+    details.add_entry("put", now, q.options.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
-        q.publish_lock_lost(job)
+        q.publisher.lock_lost(job)
     details.lapsed_at, details.parked = None, None
     leave_front(job)
     clear_holder(job)
@@ -178,17 +178,17 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     `due` uses the clock of the other times of the job.
     """
     details, job_time = ensure_details(job), q.engine.time_of(job, now)
-    details.add_entry("put", job_time, q.max_history, {"q": queue})
-    q.publish_log({"jid": job.jid, "event": "put", "queue": queue})
+    details.add_entry("put", job_time, q.options.max_history, {"q": queue})
+    q.publisher.log({"jid": job.jid, "event": "put", "queue": queue})
     if job.state == LEASED:
-        q.publish_lock_lost(job)
+        q.publisher.lock_lost(job)
     q.register_queue(queue, job_time)
     details.waiting_since = job_time
     details.lapsed_at, details.parked = None, None
     leave_front(job)
     clear_holder(job)
     q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
-    q.publish_tracked("put", job.jid)
+    q.publisher.tracked("put", job.jid)
 
 
 def _blockers(q: Qless, depends: list[str]) -> list[int]:
@@ -209,13 +209,13 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     engine = q.engine
     if q.is_paused(queue):
         return []
-    q.worker_seen(worker, now)
-    maximum = q.setting(f"{local}-max-concurrency") if q.config else 0
+    q.workers.seen(worker, now)
+    maximum = q.options.number(f"{local}-max-concurrency") if q.options.config else 0
     if maximum > 0:
         count = min(count, max(0, maximum - q.engine.deadlines.running(queue, now)))
     if count <= 0:
         return []
-    until = now + q.heartbeat(queue)
+    until = now + q.options.heartbeat(queue)
     popped: list[Job] = []
     usage: dict[str, int] = {}
     for job in _invalidate(q, queue, now, count, usage):
@@ -239,8 +239,8 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     for job in popped:
         details = ensure_details(job)
         details.waiting_since = now
-        details.add_entry("popped", now, q.max_history, {"worker": worker})
-        q.publish_tracked("popped", job.jid)
+        details.add_entry("popped", now, q.options.max_history, {"worker": worker})
+        q.publisher.tracked("popped", job.jid)
     return popped
 
 
@@ -252,7 +252,7 @@ def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, i
     for job in q.engine.deadlines.expired(queue, now, count):
         q.throttles.note_usage(job, usage)
         details = ensure_details(job)
-        grace = 0 if q.early else lua.to_microseconds(q.setting("grace-period"))
+        grace = 0 if q.publisher.early else lua.to_microseconds(q.options.number("grace-period"))
         if details.lapsed_at is None or grace <= 0:
             _lose_lock(q, job, details, now, grace)
             if grace > 0:
@@ -264,10 +264,10 @@ def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, i
 
 
 def _lose_lock(q: Qless, job: Job, details: JobDetails, now: int, grace: int) -> None:
-    q.publish_tracked("stalled", job.jid)
-    details.add_entry("timed-out", now, q.max_history)
+    q.publisher.tracked("stalled", job.jid)
+    details.add_entry("timed-out", now, q.options.max_history)
     details.lapsed_at = job.deadline
-    q.publish_lock_lost(job)
+    q.publisher.lock_lost(job)
     q.engine.renew(job, now + max(0, grace), now, expired=True)
 
 
@@ -279,9 +279,9 @@ def _count_lost_attempt(q: Qless, job: Job, details: JobDetails, now: int) -> bo
     q.engine.fail(job, now, QLESS, group, message, [], cause=cause)
     if job.state == DEAD:
         details.last_error = LastError(group, message, now / 1_000_000, "")
-        details.add_entry("failed", now, q.max_history, {"group": group})
-        q.publish_tracked("failed", job.jid)
-        q.publish_failed(job, worker, group, message)
+        details.add_entry("failed", now, q.options.max_history, {"group": group})
+        q.publisher.tracked("failed", job.jid)
+        q.publisher.failed(job, worker, group, message)
     return job.state == READY
 
 
@@ -325,11 +325,11 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {q.shown_state(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
-    q.worker_seen(worker, now)
+    q.workers.seen(worker, now)
     ensure_details(job).lapsed_at = None
     if data is not None and job.origin == QLESS:  # payloads of other protocols do not change
         q.engine.update(job, payload=data)
-    q.engine.renew(job, now + q.heartbeat(job.queue), now)
+    q.engine.renew(job, now + q.options.heartbeat(job.queue), now)
     return math.trunc(job.deadline / 1_000_000)
 
 
@@ -348,8 +348,8 @@ def timeout(q: Qless, now: int, args: Args) -> None:
 def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
     """Remove the lock of a job; the next pop returns it. `job_time` is the time in its history."""
     details = ensure_details(job)
-    details.add_entry("timed-out", job_time, q.max_history)
-    q.publish_lock_lost(job)
+    details.add_entry("timed-out", job_time, q.options.max_history)
+    q.publisher.lock_lost(job)
     put_in_front(job)
     q.engine.release(job, now, counted=True)
 
@@ -368,11 +368,11 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     if chosen is not None:
         q.queue_name(chosen[0])  # the port may refuse it: before any change
     details = ensure_details(job)
-    details.add_entry("done", now, q.max_history)
+    details.add_entry("done", now, q.options.max_history)
     details.last_error, details.lapsed_at = None, None
     if data != data_of(q.engine, job) and (job.origin == QLESS or chosen is not None):
         q.engine.update(job, payload=data)
-    q.publish_tracked("completed", job.jid)
+    q.publisher.tracked("completed", job.jid)
     if chosen is None:
         return _finish(q, now, job, details, _result(q, job, data))
     following, delay, depends = chosen
@@ -430,15 +430,15 @@ def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
         raise ScriptError(
             f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
         )
-    if job.queue != q.scoped(queue) and not q.early:
+    if job.queue != q.scoped(queue) and not q.publisher.early:
         raise ScriptError(f"Complete(): Job {jid} running in another queue: {q.local(job.queue)}")
     return job
 
 
 def _finish(q: Qless, now: int, job: Job, details: JobDetails, result: bytes | None) -> bytes:
-    if q.has_subscribers:
+    if q.publisher.has_subscribers:
         names = q.local(job.jid), q.local(job.queue)
-        q.publish_log({"jid": names[0], "event": "completed", "queue": names[1]})
+        q.publisher.log({"jid": names[0], "event": "completed", "queue": names[1]})
     clear_failures(job)
     q.engine.complete(job, now, QLESS, result=result)
     _retire(q, now)
@@ -448,9 +448,9 @@ def _finish(q: Qless, now: int, job: Job, details: JobDetails, result: bytes | N
 def _retire(q: Qless, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
     kept = q.engine.retention.done_kept
-    oldest = now - q.completed_retention
+    oldest = now - q.options.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
-        if ensure_details(job).done_at > oldest and len(kept) <= q.max_completed:
+        if ensure_details(job).done_at > oldest and len(kept) <= q.options.max_completed:
             return
         drop(q, job, now)
 
@@ -464,8 +464,8 @@ def _advance(
     q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, depends: list[str]
 ) -> bytes:
     names = q.local(job.jid), q.local(job.queue)
-    q.publish_log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
-    details.add_entry("put", now, q.max_history, {"q": queue})
+    q.publisher.log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
+    details.add_entry("put", now, q.options.max_history, {"q": queue})
     queue = q.queue_name(queue)
     q.register_queue(queue, now)
     q.engine.complete(job, now, QLESS, advances=True)
@@ -515,12 +515,12 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     if job.origin != QLESS:
         return _fail_foreign(q, now, job, args)
     worker, group, message = texts(args[1:4])
-    q.publish_failed(job, worker, group, message)
-    q.publish_tracked("failed", job.jid)
+    q.publisher.failed(job, worker, group, message)
+    q.publisher.tracked("failed", job.jid)
     if len(args) > 4:
         q.engine.update(job, payload=args[4])
     details = ensure_details(job)
-    details.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
+    details.add_entry("failed", now, q.options.max_history, {"worker": worker, "group": group})
     details.last_error = LastError(group, message, now // 1_000_000, worker)
     if details.front:
         leave_front(job)
@@ -550,10 +550,10 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
     else:
         q.engine.fail(job, now, QLESS, group, message, [], unleased=True)
     if job.state == DEAD:
-        details.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
+        details.add_entry("failed", now, q.options.max_history, {"worker": worker, "group": group})
         details.last_error = LastError(group, message, now // 1_000_000, worker)
-        q.publish_tracked("failed", job.jid)
-        q.publish_failed(job, worker, group, message)
+        q.publisher.tracked("failed", job.jid)
+        q.publisher.failed(job, worker, group, message)
     return encode_name(q.local(job.jid))
 
 
@@ -585,10 +585,10 @@ def retry(q: Qless, now: int, args: Args) -> int:
     if has_error:
         details.last_error = LastError(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
-        details.add_entry("failed", now, q.max_history, {"group": group})
+        details.add_entry("failed", now, q.options.max_history, {"group": group})
         if not has_error:
             details.last_error = LastError(group, message, now / 1_000_000, "")
-        q.publish_tracked("failed", job.jid)
+        q.publisher.tracked("failed", job.jid)
     return -1 if job.state in {DEAD, GONE} else remaining(job)
 
 
@@ -652,8 +652,8 @@ def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> Generator[None, N
 def _cancel_id(q: Qless, jid: str, now: int) -> None:
     known = q.find(jid)
     if known is None:
-        q.publish_log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
-        q.publish_tracked("canceled", q.scoped(jid))
+        q.publisher.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
+        q.publisher.tracked("canceled", q.scoped(jid))
     elif known.state != DONE:
         _cancel(q, known, now)
 
@@ -666,13 +666,13 @@ def _cancel(q: Qless, job: Job, now: int) -> None:
 def publish_cancelled(q: Qless, job: Job) -> None:
     """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
-    if q.has_subscribers:
+    if q.publisher.has_subscribers:
         names = q.local(job.jid), q.local(job.queue)
         fields = {"jid": names[0], "queue": names[1], "event": "canceled", "worker": worker}
-        q.publish_log(fields)
+        q.publisher.log(fields)
         if worker:
-            q.publish(f"w:{worker}", lua.event(fields))
-    q.publish_tracked("canceled", job.jid)
+            q.publisher.publish(f"w:{worker}", lua.event(fields))
+    q.publisher.tracked("canceled", job.jid)
 
 
 COMMANDS: Final = {
