@@ -105,7 +105,7 @@ INTERNAL = {
 }
 #: The uses of internal parts by protocols: the file, the attribute and the reason.
 EXCEPTIONS = {
-    ("qless/work.py", "retention"): "the number of completed jobs is limited over all queues",
+    ("qless/attempts.py", "retention"): "the number of completed jobs is limited over all queues",
     ("qless/state.py", "table"): "checks the queue of the job itself",
     ("qless/options.py", "statistics"): "sets the number of days that are kept",
 }

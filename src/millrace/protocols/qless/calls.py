@@ -8,16 +8,19 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 from . import (
+    attempts,
     batches,
+    cancellation,
     dialect_a,
     dialect_d,
     edits,
     flush,
     listings,
+    locks,
+    puts,
     queries,
     recurring,
     throttles,
-    work,
 )
 from . import lua_values as lua
 from .arguments import Args
@@ -31,7 +34,10 @@ from .script_catalog import Script
 from .state import Qless
 
 COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
-    **work.COMMANDS,
+    **puts.COMMANDS,
+    **locks.COMMANDS,
+    **attempts.COMMANDS,
+    **cancellation.COMMANDS,
     **queries.COMMANDS,
     **listings.COMMANDS,
     **edits.COMMANDS,
@@ -155,7 +161,7 @@ class QlessApi:
             if command in _LISTS:
                 return batches.change_in_slices(self.qless, now, args, COMMANDS[command])
             if command == "cancel":
-                return work.cancel_in_slices(self.qless, now, args)
+                return cancellation.cancel_in_slices(self.qless, now, args)
         return COMMANDS[command](self.qless, now, args)
 
     def flush(self, now: int, *, everything: bool) -> Iterator[None]:

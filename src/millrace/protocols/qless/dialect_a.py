@@ -13,7 +13,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import DONE
 from millrace.protocols.slices import at_once_if_short
 
-from . import batches, consistency, queries, recurring, work
+from . import attempts, batches, consistency, queries, recurring
 from . import lua_values as lua
 from .adaptation import adapt
 from .arguments import Args
@@ -135,7 +135,7 @@ def _job(api: Any, call: Call) -> Any:
 
 def _fail(api: Any, call: Call) -> Any:
     """Fail a job. According to the spec, any worker can fail a job in any state."""
-    command = partial(work.fail_any, api.qless, call.now, call.args)
+    command = partial(attempts.fail_any, api.qless, call.now, call.args)
     return adapt(command, refuse=partial(_nil, api))
 
 

@@ -13,7 +13,7 @@ from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
 from millrace.protocols.slices import at_once_if_short, map_in_slices
 
-from . import batches, listings, queries, throttles, work
+from . import batches, listings, locks, queries, throttles
 from . import lua_values as lua
 from . import recurring as recurring_jobs
 from .adaptation import adapt
@@ -105,7 +105,7 @@ def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
     if count <= 0:
         return shape.nothing
     args = [call.args[0], call.args[2]]
-    found = work.peek(api.qless, call.now, args, offset=max(0, offset))
+    found = locks.peek(api.qless, call.now, args, offset=max(0, offset))
     jobs = [job for job in found if not _is_throttled(job)]
     write, finish = partial(job_text, shape), partial(_list_of, shape)
     return at_once_if_short(batches.in_slices(api.qless, jobs, write, finish))
