@@ -94,7 +94,7 @@ def test_qless_remembers_only_the_last_workers():
             commands.qless("QLESS.POP", 1, "q", f"worker-{number}", 1, 1_352_375_200), house.now, 64
         )
         client.wire.connection.replies.clear()
-    workers = client.wire.connection.hub.api.qless.workers
+    workers = client.wire.connection.hub.api.qless.workers.last_seen
     assert len(workers) == 10_000
     assert next(iter(workers)) == "worker-50"
     client.wire.connection.receive(

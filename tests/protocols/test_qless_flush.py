@@ -11,8 +11,6 @@ from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, read_l
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.protocols.spec import protocol_rules
 
-pytestmark = pytest.mark.sources_only("a port with a rule for queues runs from the sources")
-
 PUT = resp("QLESS.PUT", "1", "images", "qless-job", "k", "{}", "1700000000", "0")
 FAKTORY_SETTINGS = (
     b'MILLRACE {"recur":{"id":"nightly","jobtype":"report","args":[],"every":86400}}\r\n'

@@ -30,7 +30,7 @@ class Arrivals:
         engine = self._engine
         queue = self._queues.get(push.queue)
         if queue is None or not queue.registered:
-            queue = engine.open_queue(push.queue)
+            queue = engine.queue_set.open(push.queue, engine.change_set)
         seq = engine.next_seq
         engine.next_seq = seq + 1
         position = push.position

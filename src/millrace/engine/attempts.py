@@ -285,7 +285,7 @@ class Attempts:
     ) -> None:
         """Move a job in any state to a queue and start it again. `blockers` replace its own."""
         engine = self._engine
-        old, queue = self._queues[job.queue], engine.open_queue(name)
+        old, queue = self._queues[job.queue], engine.queue_set.open(name, engine.change_set)
         self._transitions.leave(job)
         lifetime = ensure_lifetime(job)
         if not lifetime.first_queue:

@@ -141,13 +141,13 @@ class LeaseSet(Component):
         )
         engine.caller.must_wait = True
 
-    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
-        """Lease a job again to a holder that claims to have held it before a restart.
+    def reclaim_one_of(self, jobs: Iterable[Job], holder: str, actor: int, now: int) -> Job | None:
+        """Lease one of these jobs again to a holder that claims to have held it before a restart.
 
         The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
         worker may still hold a job that has been ready since then.
         """
-        for job in self._engine.find_all(jid):
+        for job in jobs:
             if job.state == READY and self.reclaim(job, holder, actor, now):
                 return job
         return None

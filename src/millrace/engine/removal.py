@@ -89,7 +89,7 @@ class Removal:
             if engine.revert_count == reverts and self._queues.get(name) is queue:
                 queue.paused = False
                 if queue.counts[READY] and not queue.registered:
-                    engine.open_queue(name)
+                    engine.queue_set.open(name, engine.change_set)
                 if queue.registered:
                     engine.change_set.queues[name] = False
                     engine.assignments.serve(queue, now)

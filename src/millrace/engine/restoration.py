@@ -17,6 +17,7 @@ from .job_timers import TTL_TIMER
 from .retention import TRIM_TIMER
 from .states import READY
 from .statistics import Statistics
+from .tables import Tables
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -228,6 +229,7 @@ class Restoration:
         for table in engine.table.replace():
             self._discarded.add(table)
         engine.jobs, engine.by_jid = engine.table.jobs, engine.table.by_jid
+        engine.all_tables = Tables(engine)
         engine.payloads.use_jobs(engine.jobs)
         for component in engine.components:
             component.use_jobs(engine.jobs)

@@ -148,7 +148,9 @@ class Transitions:
             change_set.changed[seq] = job
         if to == READY:
             if not queue.registered:
-                engine.open_queue(queue.name)  # it was removed while the job was not ready
+                engine.queue_set.open(
+                    queue.name, engine.change_set
+                )  # it was removed while the job was not ready
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:

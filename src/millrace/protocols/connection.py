@@ -9,11 +9,11 @@ from millrace.engine.caller import Caller
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
+from millrace.engine.queue_rules import QueueRule
 from millrace.engine.states import LEASED
 from millrace.engine.waiters import JobOutcome, Waiter
 
 from .errors import StoreUnavailable
-from .queue_rules import rule_of, unlimited_engine
 from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
@@ -73,10 +73,10 @@ class Hub:
     #: because it is a class variable.
     code: ClassVar[int] = 0
 
-    def __init__(self, engine: Engine, max_connections: int) -> None:
+    def __init__(self, engine: Engine, max_connections: int, rule: QueueRule | None = None) -> None:
         self.engine = engine
         #: The rule for the queues of the port, if it has one.
-        self.rule = rule_of(engine)
+        self.rule = rule
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
         #: The hubs of all protocols: `max_connections` limits the sum.
@@ -154,9 +154,9 @@ class Connection:
     engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
     """
 
-    def __init__(self, engine: Engine, protocol: int) -> None:
-        self.engine = engine
-        self.caller = Caller(unlimited_engine(engine), protocol)
+    def __init__(self, hub: Hub) -> None:
+        self.engine = hub.engine
+        self.caller = Caller(hub.engine, hub.code, rule=hub.rule)
         self.replies: list[Reply] = []
         #: The connection is closed after the replies.
         self.closing = False
@@ -320,7 +320,7 @@ class Connection:
         """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
         the meantime.
         """
-        reading, jobs = self.reading, self.engine.jobs
+        reading, engine = self.reading, self.engine
         if reading is None or reading.read is not read or read.payloads is None:
             return
         if read.error is not None:
@@ -330,7 +330,7 @@ class Connection:
         leased = [
             job
             for job, attempt in reading.leases
-            if job.attempt == attempt and job.state == LEASED and jobs.get(job.seq) is job
+            if job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
         ]
         if not leased:
             self.caller.wait()

@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
-from millrace.engine.job import FOREVER, NO_PROTOCOL, Job
+from millrace.engine.job import FOREVER, Job
 from millrace.engine.payloads import PayloadRead
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
@@ -100,7 +100,7 @@ class Server:
         #: Set when the server is ready.
         self.shipping: JournalShipper | None = None
         self.sessions: set[Session] = set()
-        self.closed_connection = ClosedConnection(engine, NO_PROTOCOL)
+        self.closed_connection = ClosedConnection(Hub(engine, max_connections=0))
         self.buffers = MemoryLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._socket_paths: list[Path] = []

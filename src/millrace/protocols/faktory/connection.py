@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from millrace.engine.errors import QueueRefused
 from millrace.engine.job import SECOND, Job, NewJob, payload_size
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
@@ -17,7 +18,6 @@ from millrace.protocols.buffers import LARGE_LINE, LineBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import BadJson, ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
-from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
@@ -91,7 +91,7 @@ def quote_input(data: bytes) -> str:
 
 class FaktoryConnection(Connection):
     def __init__(self, hub: FaktoryHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self.identified = False
         self.worker: Worker | None = None
@@ -315,7 +315,7 @@ class FaktoryConnection(Connection):
             push = work_unit.read(_required(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
-        if push.jid in self.engine.by_jid or extensions.MARK in push.wire_fields:
+        if self.engine.find(push.jid) is not None or extensions.MARK in push.wire_fields:
             self._push_once(push, now)
         else:
             self.engine.push(push, now)
@@ -380,13 +380,12 @@ class FaktoryConnection(Connection):
         """Read all jobs, then push the valid ones, in slices."""
         failed: dict[str, str] = {}
         pushes: list[NewJob] = []
-        reverts, rule = self.engine.revert_count, self.hub.rule
+        reverts = self.engine.revert_count
         try:
             for number, unit in enumerate(units, 1):
                 try:
                     push = work_unit.read(bytes(unit), now)
-                    if rule is not None:
-                        rule.check_push(push)
+                    self.engine.check_queues(push)
                     pushes.append(push)
                 except BadJson as wrong_type:  # a job of a wrong type refuses the command
                     self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
@@ -558,9 +557,9 @@ class FaktoryConnection(Connection):
         sub, space, rest = _required(argument).strip().partition(b" ")
         what = sub.upper()
         names = _queue_names(rest)
-        if self.hub.rule is not None and names != ["*"]:
+        if names != ["*"]:
             for name in names:
-                self.hub.rule.check(name)
+                self.engine.check_queue(name)
         if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
             if not space:
                 raise ClientError("internal error")
@@ -577,7 +576,7 @@ class FaktoryConnection(Connection):
     def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
         engine = self.engine
         if names == ["*"]:
-            names = list(engine.queues)
+            names = list(engine.tables.queues)
         reverts = engine.revert_count
         try:
             for number, name in enumerate(names, 1):

@@ -7,6 +7,7 @@ ACK or NACK. When the connection ends, the tasks that it holds fail.
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
+from millrace.engine.errors import QueueRefused
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.transactions import TRANSACTION_BATCH_SIZE
@@ -14,7 +15,6 @@ from millrace.engine.waiters import Waiter
 from millrace.protocols.buffers import LineBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
-from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import MASENKO
 from millrace.protocols.web_clients import is_web_request
 
@@ -45,7 +45,7 @@ LONG_LINE: Final = 1 << 12
 
 class MasenkoConnection(Connection):
     def __init__(self, hub: MasenkoHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._lines = LineBuffer(hub.max_line)
         #: The time of the last line; 0 before the first call with a time.
@@ -341,13 +341,13 @@ class MasenkoConnection(Connection):
     def _find(self, seq: int, now: int) -> Job | None:
         """The task with this id, if this connection holds it."""
         engine, holder = self.engine, self.caller.holder
-        job = engine.jobs.get(seq) if engine.leases.holds(holder, seq) else None
+        job = engine.job(seq) if engine.leases.holds(holder, seq) else None
         return job if job and engine.reclaim(job, holder, MASENKO, now) else None
 
     def _info(self, payload: bytes, now: int) -> None:
         """Write all queues in one step if there are few, otherwise in slices."""
         self.begin_work(self._send_info())
-        if len(self.engine.queues) < info.INFO_BATCH_SIZE:
+        if len(self.engine.tables.queues) < info.INFO_BATCH_SIZE:
             self.work_slice()
 
     def _send_info(self) -> Iterator[None]:

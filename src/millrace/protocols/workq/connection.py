@@ -62,7 +62,7 @@ class WorkqCommand(NamedTuple):
 
 class WorkqConnection(Connection):
     def __init__(self, hub: WorkqHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._input = ByteBuffer(hub.max_line)
         #: A command whose block is incomplete, and the block's size with CRLF.
@@ -268,7 +268,7 @@ class WorkqConnection(Connection):
         self.engine.cancel_wait(waiter)
         if self._runs:
             self._runs = False
-            job = self.engine.jobs.get(waiter.seq)
+            job = self.engine.job(waiter.seq)
             if job is not None:
                 self.engine.cancel(job, now, deferrable=True)
 
@@ -338,7 +338,7 @@ class WorkqConnection(Connection):
     def timed_out(self, now: int) -> None:
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
-        job = self.engine.jobs.get(waiter.seq) if self._runs else None
+        job = self.engine.job(waiter.seq) if self._runs else None
         if job is not None and job.state == LEASED:  # a worker has the job
             until = job.deadline if job.deadline != FOREVER else job.leased_at + job.lease_duration
             if until > now:
@@ -387,8 +387,8 @@ class WorkqConnection(Connection):
     def _open_queues(self, names: tuple[str, ...]) -> None:
         engine = self.engine
         for name in names:
-            queue = engine.queues.get(name)
-            if (queue is None or not queue.registered) and len(engine.queues) < MAX_QUEUES:
+            queue = engine.queue(name)
+            if (queue is None or not queue.registered) and len(engine.tables.queues) < MAX_QUEUES:
                 engine.open_queue(name)
 
     def _lease_from(self, names: tuple[str, ...], timeout: int, now: int) -> None:
