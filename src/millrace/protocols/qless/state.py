@@ -68,6 +68,8 @@ _HEARTBEAT_OF: Final = "heartbeat-"
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 #: Maximum number of workers in the list, because clients choose their names.
 MAX_WORKERS: Final = 10_000
+#: Maximum number of queues that are remembered after a client has removed their names.
+MAX_FORGOTTEN: Final = 10_000
 #: Minimum number of microseconds between two writes of a worker's last activity.
 WORKER_WRITE_INTERVAL: Final = 60_000_000
 
@@ -141,6 +143,8 @@ class Qless:
         self.first_seen: dict[str, int] = {}
         #: Queues that were paused before their first job was put.
         self.paused_ahead: set[str] = set()
+        #: Queues whose names a client has removed. Their jobs and statistics stay until a flush.
+        self.forgotten: set[str] = set()
         self.throttles = Throttles(self)
 
     # Building
@@ -203,7 +207,9 @@ class Qless:
         self.engine.load_settings()
         for worker in [name for name in self.workers if everything or self.is_listed(name)]:
             del self.workers[worker]
-        seen = [name for name in self.first_seen if everything or self.is_listed(name)]
+        known = dict.fromkeys((*self.first_seen, *self.forgotten))
+        seen = [name for name in known if everything or self.is_listed(name)]
+        self.forgotten.difference_update(seen)
         empty = [name for name in seen if not self._has_jobs(name)]
         for name in empty:
             self.engine.forget_queue(name)
@@ -459,8 +465,10 @@ class Qless:
             self.first_seen[queue] = now
             self.engine.set_setting(_QUEUE + queue, b"%d" % now)
 
-    def forget_queue(self, queue: str) -> None:
+    def forget_queue(self, queue: str, *, by_client: bool = False) -> None:
         if self.first_seen.pop(queue, None) is not None:
+            if by_client and len(self.forgotten) < MAX_FORGOTTEN:
+                self.forgotten.add(queue)
             self.engine.set_setting(_QUEUE + queue, None)
 
     # Configuration
