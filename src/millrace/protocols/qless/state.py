@@ -171,9 +171,6 @@ class Qless:
                 self.workers.setdefault(key[len(_WORKER) :], int(value))
         self._configured()
         self._limit_queues()
-        for job in engine.leased.values():
-            if job.holder_protocol == QLESS:
-                self.workers.setdefault(job.holder, job.leased_at)
 
     def stored_config(self) -> dict[str, str]:
         """Return the options as the store has them."""
