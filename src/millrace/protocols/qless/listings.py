@@ -127,8 +127,8 @@ def range_of(size: int, first: int, last: int) -> tuple[int, int]:
     """Return the start and the end of the range from `first` to `last` of a list, inclusive.
     Negative values count from the end.
     """
-    first = max(0, first + size) if first < 0 else first
-    last = last + size if last < 0 else last
+    first = max(0, first + size) if first < 0 else min(first, size)
+    last = last + size if last < 0 else min(last, size - 1)
     return first, max(first, last + 1)
 
 
