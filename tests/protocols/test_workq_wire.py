@@ -561,6 +561,9 @@ def test_wrong_counts(line):
         b"delete -==",
         b"lease -a==1 q 0",
         b" -x=",
+        b"-x= add",
+        b"-=",
+        b"-x=1 -x=2",
     ],
 )
 def test_bad_flags_are_checked_first(line):
