@@ -3,8 +3,9 @@
 import pytest
 from workq_conversation import OK, START, TIMEOUT, Workq, uid
 
-from millrace.engine.job import NewJob
-from millrace.protocols.registry import GOQUEUE
+from millrace.engine.job import SECOND, NewJob
+from millrace.engine.states import SCHEDULED
+from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO
 
 ID = uid(1)
 BIG = 1_048_576
@@ -765,6 +766,23 @@ def test_a_nonfinal_fail_of_a_scheduled_job_keeps_it_scheduled():
         client.leases().hears_job(1).fails_job(1, b"end").hears_ok()
         client.asks_result(1).hears_result(1, succeeded=False, result=b"end")
         assert talk.engine.retrying == 0
+
+
+@pytest.mark.parametrize("origin", [MASENKO, FAKTORY, HTTP, GOQUEUE])
+def test_a_fail_of_a_scheduled_job_of_another_protocol_keeps_its_due_time(origin):
+    alias = b"00000000-0000-4000-8000-000000000001"
+    with Workq() as talk:
+        client = talk.connect()
+        due = talk.now + 3600 * SECOND
+        push = NewJob("", "x", b"1", origin, "ping", 9, 60 * SECOND, due_at=due)
+        talk.acts(lambda world: world.engine.push(push, world.now))
+        client.says(b"fail %b 4\r\noops\r\n" % alias).hears(OK)
+        job = talk.engine.jobs[1]
+        assert (job.state, job.due_at, job.failures) == (SCHEDULED, due, 1)
+        talk.advance(3599)
+        client.leases().hears_timeout()
+        talk.advance(1)
+        client.says(b"lease ping 0\r\n").hears(b"+OK 1\r\n%b ping 1\r\n1\r\n" % alias)
 
 
 def test_a_result_from_another_connection_after_the_lease_expired():
