@@ -897,6 +897,19 @@ def test_due_jobs_are_behind_added_ones_and_in_order_of_time():
             client.leases().hears_job(number)
 
 
+def test_a_waiter_gets_the_highest_priority_of_the_jobs_due_at_the_same_time():
+    with Workq() as talk:
+        client, worker, other = talk.connect(), talk.connect(), talk.connect()
+        client.schedules(1, FUTURE).schedules(2, FUTURE, "-priority=1").schedules(3, FUTURE)
+        client.schedules(4, FUTURE, "-priority=2", name="pong")
+        worker.leases(wait=60_000)
+        other.leases("pong", wait=60_000)
+        talk.advance(4)
+        worker.hears_job(2)
+        other.hears_job(4, "pong")
+        client.leases().hears_job(1).leases().hears_job(3)
+
+
 def test_the_order_of_scheduled_jobs():
     with Workq() as talk:
         client = talk.connect()

@@ -19,6 +19,7 @@ class Assignments:
     __slots__ = (
         "_bound",
         "_engine",
+        "_held",
         "_limits",
         "_queues",
         "_recurring",
@@ -32,6 +33,8 @@ class Assignments:
         self._queues, self._waiters = engine.queues, engine.waiters
         self._limits, self._recurring = engine.limits, engine.recurring
         self._transitions = engine.transitions
+        #: The queues that `serve_held` serves; None if `serve` serves them at once.
+        self._held: dict[str, Queue] | None = None
 
     def lease(
         self,
@@ -110,6 +113,9 @@ class Assignments:
 
     def serve(self, queue: Queue, now: int) -> None:
         """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
+        if self._held is not None:
+            self._held[queue.name] = queue
+            return
         engine = self._engine
         caller = engine.caller
         if caller.own_clock:
@@ -132,6 +138,22 @@ class Assignments:
             until = add_time(now, waiter.lease_duration) if waiter.lease_duration else None
             waiter.must_wait = self._lease_to(job, queue, waiter.holder, waiter.actor, now, until)
             self._waiters.deliveries.append((waiter, job))
+
+    def hold(self) -> bool:
+        """Serve no queue until `serve_held`, so that several jobs become ready before a waiter gets
+        the first of them. Return False if the queues are held already.
+        """
+        if self._held is not None:
+            return False
+        self._held = {}
+        return True
+
+    def serve_held(self, now: int) -> None:
+        """Serve the queues whose jobs became ready since `hold`."""
+        held, self._held = self._held, None
+        if held:
+            for queue in held.values():
+                self.serve(queue, now)
 
     def serve_all(self, now: int) -> None:
         """Lease ready jobs of all queues to waiters."""
