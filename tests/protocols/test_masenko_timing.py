@@ -131,6 +131,19 @@ def test_commands_behind_a_fetch_count_when_they_run():
         client.hears_error("no heartbeat").hears_the_end()
 
 
+def test_the_order_of_queues_applies_to_tasks_due_at_the_same_time():
+    with Masenko() as talk:
+        client, late, early = talk.connect(), talk.connect(), talk.connect()
+        for queue in ("a", "b", "c", "a"):
+            client.pushes(queue, queue=queue, execute_at="2026-11-15T19:44:00Z")
+        early.asks("none", "c", "b", "a", timeout="30s")
+        late.asks("c", "b", "a", timeout="30s")
+        talk.advance(15)
+        assert early.hears_task()["queue"] == "c"
+        assert late.hears_task()["queue"] == "b"
+        assert client.queues()["a"] == (0, 2, 0)
+
+
 def test_a_client_is_disconnected_once():
     with Masenko() as talk:
         client = talk.connect()
