@@ -410,7 +410,8 @@ class Engine:
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Return a lease that did not reach its holder. The attempt does not count, unless the
-        holder knows its number: then set `counted`, so that no other lease has this number.
+        holder knows its number: then set `counted`, so that no other lease has this number. If such
+        an attempt is the last one of the job, the lease ends as if it had expired.
         """
         self.leases.release(job, now, counted=counted)
 

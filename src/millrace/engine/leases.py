@@ -62,6 +62,12 @@ def leave_front(job: Job) -> None:
     details.front, job.rank = False, details.rank
 
 
+def _is_last_attempt(job: Job) -> bool:
+    """Whether a job may not be leased again after this attempt."""
+    is_transient = job.extra is not None and job.extra.transient
+    return is_transient or 0 < job.max_attempts <= job.attempt
+
+
 class LeaseSet(Component):
     """The leases of connections, by holder."""
 
@@ -129,10 +135,14 @@ class LeaseSet(Component):
         engine.edits.record_job(job)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
-        """Return a lease that did not reach its holder; see Engine.release."""
+        """Return a lease; see Engine.release."""
         engine = self._engine
         if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
+        if counted and _is_last_attempt(job):
+            actor, message = job.history.holder_protocol, "returned in its last attempt"
+            engine.attempts.fail(job, now, actor, "Released", message, [], cause="expired")
+            return
         ensure_lifetime(job)  # before the number of the attempt changes
         if not counted:
             ensure_history(job).attempt -= 1

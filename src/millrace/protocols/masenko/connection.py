@@ -180,6 +180,12 @@ class MasenkoConnection(Connection):
         heartbeat = self.hub.heartbeat
         if not self._last_input_at:
             self._last_input_at = now  # a new connection
+        if self.work is not None and not self.closing:
+            # A long command is being executed. After it, the client gets at least half of the
+            # heartbeat for its next line.
+            self._last_input_at = now
+            self.engine.set_alarm(self._alarm, now + heartbeat // 2)
+            return
         until = self._last_input_at + heartbeat
         if self.waiter is not None or self._lines.pending:
             until = max(until, now + heartbeat // 2)  # the client waits for a reply

@@ -152,6 +152,8 @@ class WorkqConnection(Connection):
         if b" -" in line:
             args, flags, good = arguments.split_flags(args)
         command = COMMANDS.get(verb)
+        if command is None:
+            good = arguments.split_flags(line.split(b" "))[2]  # the first word can be a flag
         if not good:
             self._refuse(arguments.INVALID_FLAGS, command, args)
         elif command is None and is_web_request(line):
