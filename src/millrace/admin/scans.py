@@ -150,10 +150,9 @@ class SequenceScan:
             return
         passed = 0
         for last in range(below, 1, -SEQUENCE_STEP):
-            numbers = range(max(1, last - SEQUENCE_STEP), last)
-            jobs = self._engine.jobs  # a flush replaces the table
-            if not jobs.keys().isdisjoint(numbers):
-                yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
+            # A flush replaces the table.
+            seqs = self._engine.jobs.between(max(1, last - SEQUENCE_STEP), last)
+            yield from (((seq,), seq) for seq in reversed(seqs))
             passed += SEQUENCE_STEP
             if passed >= MAX_MISSES:
                 passed = 0

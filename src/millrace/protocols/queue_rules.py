@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, NewJob
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, SCHEDULED
@@ -105,6 +106,10 @@ def unlimited_engine(engine: Engine) -> Engine:
     return engine.unlimited if isinstance(engine, LimitedEngine) else engine
 
 
+#: Jobs of the engine by seq or by jid.
+Index = Mapping[Any, Job] | JobsBySeq
+
+
 def examined(index: Mapping[Any, Job]) -> Iterator[Job | None]:
     """The present jobs of an index of the engine, for work in slices. In place of a job that the
     rule of the port excludes, None, so that the caller can count it.
@@ -118,15 +123,13 @@ def examined(index: Mapping[Any, Job]) -> Iterator[Job | None]:
 class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 
-    def __init__(
-        self, index: Callable[[], Mapping[Any, Job]], allows: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, index: Callable[[], Index], allows: Callable[[str], bool]) -> None:
         #: A flush replaces the table of all jobs.
         self._index = index
         self.allows = allows
 
     @property
-    def all_jobs(self) -> Mapping[Any, Job]:
+    def all_jobs(self) -> Index:
         return self._index()
 
     def __getitem__(self, key: Any) -> Job:
@@ -152,9 +155,7 @@ class VisibleJobs(Mapping[Any, Job]):
 class CountedJobs(VisibleJobs):
     """An index of the jobs in `states`. The counters of the queues give its length."""
 
-    def __init__(
-        self, index: Callable[[], Mapping[Any, Job]], view: "VisibleQueues", states: slice
-    ) -> None:
+    def __init__(self, index: Callable[[], Index], view: "VisibleQueues", states: slice) -> None:
         super().__init__(index, view.rule.allows)
         self._view = view
         self._states = states

@@ -19,6 +19,7 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.details import JobDetails, LastError, Parked
 from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.statistics import QueueDay, Spread
 
 from .errors import ChecksumError
@@ -321,7 +322,7 @@ def decode_job(record: bytes) -> Job:
 
 
 def decode_jobs(
-    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: dict[int, Job]
+    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: JobsBySeq
 ) -> int:
     """Add the jobs of rows (seq, checksum, record) to `jobs`. Return the total of the checksums.
     The start-up time depends on this loop.
@@ -331,7 +332,7 @@ def decode_jobs(
         if crc32(record, seq & WORD ^ checksum_start) != checksum:
             raise ChecksumError(f"job {seq} does not match its checksum")
         total += checksum
-        jobs[seq] = job_of(decode_any(record))
+        jobs.put(seq, job_of(decode_any(record)))
     return total
 
 
@@ -410,14 +411,14 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
     yield encode((piece, changed, gone))
 
 
-def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+def replay(blob: bytes, jobs: JobsBySeq, touched: dict[int, None]) -> None:
     """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change to an unknown
     job is skipped: the job was removed before the store wrote its row, as a later change set shows.
     """
     new, changed, gone = decode_any(blob)
     for row in new:
         job = job_of(row)
-        jobs[job.seq] = job
+        jobs.put(job.seq, job)
         touched[job.seq] = None
     for row in changed:
         known = jobs.get(row[0])
@@ -425,5 +426,5 @@ def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
             apply_state(known, row)
         touched[row[0]] = None
     for seq in gone:
-        jobs.pop(seq, None)
+        jobs.pop(seq)
         touched[seq] = None
