@@ -158,13 +158,13 @@ def nearly_empty_group(table: JobsBySeq) -> None:
 
 
 def group_of_recent_jobs(table: JobsBySeq) -> None:
-    table._grouped_seq = GROUP_SIZE - 1
+    table.grouped_seq = GROUP_SIZE - 1
 
 
 def old_as_recent(table: JobsBySeq) -> None:
     job = table[5]
     table.remove(5)
-    table._recent[5] = job
+    table.recent[5] = job
 
 
 def outside_its_group(table: JobsBySeq) -> None:

@@ -34,16 +34,16 @@ class JobGroup:
 class JobsBySeq:
     """A mutable mapping that lists its jobs in the order of their seqs."""
 
-    __slots__ = ("_grouped", "_grouped_seq", "_groups", "_recent", "_scattered")
+    __slots__ = ("_grouped", "_groups", "_scattered", "grouped_seq", "recent")
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:
-        #: The jobs with higher seqs than `_grouped_seq`.
-        self._recent: dict[int, Job] = {}
-        self._grouped_seq = -1
+        #: The jobs with higher seqs than `grouped_seq`.
+        self.recent: dict[int, Job] = {}
+        self.grouped_seq = -1
         self._groups: dict[int, JobGroup] = {}
         #: The number of jobs in groups.
         self._grouped = 0
-        #: The jobs up to `_grouped_seq` whose groups do not exist.
+        #: The jobs up to `grouped_seq` whose groups do not exist.
         self._scattered: dict[int, Job] = {}
         for job in jobs:
             self.put(job.seq, job)
@@ -51,8 +51,8 @@ class JobsBySeq:
     # One job
 
     def get(self, seq: int) -> Job | None:
-        if seq > self._grouped_seq:
-            return self._recent.get(seq)
+        if seq > self.grouped_seq:
+            return self.recent.get(seq)
         group = self._groups.get(seq >> _SHIFT)
         return self._scattered.get(seq) if group is None else group.jobs[seq & _MASK]
 
@@ -67,18 +67,17 @@ class JobsBySeq:
 
     def put(self, seq: int, job: Job) -> None:
         """Add a job, or replace the one with that seq."""
-        if seq > self._grouped_seq:
-            recent = self._recent
-            recent[seq] = job
-            if len(recent) >= MAX_RECENT_JOBS:
-                self._group_recent()
-            return
-        self._put_older(seq, job)
+        if seq > self.grouped_seq and len(self.recent) >= MAX_RECENT_JOBS:
+            self._group_recent()
+        if seq > self.grouped_seq:
+            self.recent[seq] = job
+        else:
+            self._put_older(seq, job)
 
     def remove(self, seq: int) -> None:
         """Remove a job, which must exist."""
-        if seq > self._grouped_seq:
-            del self._recent[seq]
+        if seq > self.grouped_seq:
+            del self.recent[seq]
         else:
             self._remove_older(seq)
 
@@ -98,10 +97,10 @@ class JobsBySeq:
     # All jobs
 
     def __len__(self) -> int:
-        return len(self._recent) + self._grouped + len(self._scattered)
+        return len(self.recent) + self._grouped + len(self._scattered)
 
     def __bool__(self) -> bool:
-        return bool(self._recent) or self._grouped > 0 or bool(self._scattered)
+        return bool(self.recent) or self._grouped > 0 or bool(self._scattered)
 
     def __iter__(self) -> Iterator[int]:
         """The seqs. Jobs may be added and removed between two of them: the result has the seqs of
@@ -132,14 +131,14 @@ class JobsBySeq:
         return id(self)
 
     def clear(self) -> None:
-        self._recent.clear()
+        self.recent.clear()
         self._groups.clear()
         self._scattered.clear()
-        self._grouped, self._grouped_seq = 0, -1
+        self._grouped, self.grouped_seq = 0, -1
 
     def collections(self) -> list[Any]:
         """Everything that grows with the number of jobs, to be freed in steps."""
-        return [self._recent, self._groups, self._scattered]
+        return [self.recent, self._groups, self._scattered]
 
     # Groups
 
@@ -169,9 +168,9 @@ class JobsBySeq:
 
     def _group_recent(self) -> None:
         """Move the recent jobs to groups, except for those of the last one, which may get more."""
-        recent = self._recent
+        recent = self.recent
         last = max(recent) >> _SHIFT
-        self._grouped_seq = (last << _SHIFT) - 1
+        self.grouped_seq = (last << _SHIFT) - 1
         numbers: list[int] = []
         for seq, job in recent.items():
             number = seq >> _SHIFT
@@ -184,7 +183,7 @@ class JobsBySeq:
             group.jobs[seq & _MASK] = job
             group.count += 1
             self._grouped += 1
-        self._recent = {seq: job for seq, job in recent.items() if seq >> _SHIFT == last}
+        self.recent = {seq: job for seq, job in recent.items() if seq >> _SHIFT == last}
         for number in numbers:
             group = self._groups[number]
             if group.count < MIN_GROUP_JOBS:
@@ -201,7 +200,7 @@ class JobsBySeq:
         """All jobs in the order of their seqs, in parts. Jobs may be added and removed between two
         parts.
         """
-        groups, scattered, recent = sorted(self._groups), sorted(self._scattered), self._recent
+        groups, scattered, recent = sorted(self._groups), sorted(self._scattered), self.recent
         newest = {seq: recent[seq] for seq in sorted(recent)}
         at = 0
         for number in groups:
@@ -235,15 +234,15 @@ class JobsBySeq:
             count = GROUP_SIZE - group.jobs.count(None)
             if len(group.jobs) != GROUP_SIZE or count != group.count or count < MIN_GROUP_JOBS:
                 yield f"group {number} has {count} jobs and reports {group.count}"
-            elif (number + 1) << _SHIFT > self._grouped_seq + 1:
+            elif (number + 1) << _SHIFT > self.grouped_seq + 1:
                 yield f"group {number} should not exist"
             else:
                 yield None
         for seq in list(self._scattered):
             exists = seq in self._scattered
-            misplaced = seq > self._grouped_seq or seq >> _SHIFT in self._groups
+            misplaced = seq > self.grouped_seq or seq >> _SHIFT in self._groups
             yield f"job {seq} is not in its group" if exists and misplaced else None
-        misplaced = any(seq <= self._grouped_seq for seq in self._recent)
+        misplaced = any(seq <= self.grouped_seq for seq in self.recent)
         yield "a job is wrongly listed as recent" if misplaced else None
         total = sum(group.count for group in self._groups.values())
         yield None if total == self._grouped else f"{self._grouped} jobs are counted, not {total}"

@@ -6,7 +6,6 @@ sets touched from all components, and restores what the store has.
 
 from collections.abc import Iterable
 from operator import attrgetter
-from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
@@ -192,7 +191,7 @@ class Restoration:
     def restore_job(self, job: Job) -> None:
         engine = self._engine
         queue = engine.queue_set.of_job(job.queue)
-        job.queue, job.kind = queue.name, intern(job.kind)  # jobs share these strings
+        job.queue = queue.name  # jobs share this string
         for component in engine.components:
             component.add(job)
         if job.seq >= engine.next_seq:

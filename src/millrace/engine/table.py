@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 
 from .component import Component, IndexProblem, Problems
 from .job import Job
-from .jobs_by_seq import JobsBySeq
+from .jobs_by_seq import MAX_RECENT_JOBS, JobsBySeq
 from .policies import RuleTable
 from .states import DEAD, LEASED, SCHEDULED
 
@@ -81,7 +81,11 @@ class JobTable(Component):
 
     def add(self, job: Job) -> None:
         """Add a job. A new job has the highest seq; restored jobs come in any order."""
-        self.jobs.put(job.seq, job)
+        jobs, seq = self.jobs, job.seq
+        if seq > jobs.grouped_seq and len(jobs.recent) < MAX_RECENT_JOBS:
+            jobs.recent[seq] = job  # `put`, inlined
+        else:
+            jobs.put(seq, job)
         if self.by_jid.setdefault(job.jid, job) is not job:
             self.add_duplicate(job)
 
@@ -93,9 +97,12 @@ class JobTable(Component):
         insort(self._duplicates.setdefault(job.jid, []), job, key=lambda each: each.seq)
 
     def remove(self, job: Job) -> None:
-        self.jobs.remove(job.seq)
-        duplicates = self._duplicates.get(job.jid) if self._duplicates else None
-        if duplicates is None:
+        jobs, seq = self.jobs, job.seq
+        if seq > jobs.grouped_seq:
+            del jobs.recent[seq]  # `remove`, inlined
+        else:
+            jobs.remove(seq)
+        if not self._duplicates or (duplicates := self._duplicates.get(job.jid)) is None:
             del self.by_jid[job.jid]
             return
         if self.by_jid[job.jid] is job:

@@ -44,23 +44,23 @@ FAILURE_AT: Final = 21
 EXTRA_AT: Final = 22
 DETAILS_AT: Final = 5
 EARLIER_AT: Final = 6
-#: Names, durations and short wire fields that jobs share.
+#: Names of queues and short wire fields that jobs share.
 MAX_SHARED_VALUES: Final = 100_000
 MAX_SHARED_LENGTH: Final = 16
 _shared: Final[dict[Any, Any]] = {}
 
 
 def job_row(job: Job) -> Row:
-    history = job.history
+    history, terms = job.history, job.terms
     return (
         job.seq,
         job.jid,
-        job.kind,
+        terms.kind,
         job.stored_size or job.inline_payload,
-        job.origin,
+        terms.origin,
         job.created,
-        job.lease_duration,
-        job.retries,
+        terms.lease_duration,
+        terms.retries,
         job.wire_fields,
         job.queue,
         job.state,
@@ -77,7 +77,7 @@ def job_row(job: Job) -> Row:
         history.failure,
         job.extra,
         job.expires_at,
-        job.max_attempts,
+        terms.max_attempts,
         history.ended_at,
         history.outcome,
         history.lifetime,
@@ -279,9 +279,8 @@ def job_of(row: list[Any]) -> Job:
     """
     if len(row) != JOB_ROW_LENGTH:
         _complete(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
-    kind, queue, duration, created = row[2], row[9], row[6], row[5]
-    kind, queue = _shared.setdefault(kind, kind), _shared.setdefault(queue, queue)
-    duration = _shared.setdefault(duration, duration)
+    queue, created = row[9], row[5]
+    queue = _shared.setdefault(queue, queue)
     wire_fields: bytes = row[8]
     if len(wire_fields) <= MAX_SHARED_LENGTH:
         wire_fields = _shared.setdefault(wire_fields, wire_fields)
@@ -296,11 +295,11 @@ def job_of(row: list[Any]) -> Job:
     return Job(
         row[0],
         row[1],
-        kind,
+        row[2],
         payload,
         row[4],
         created,
-        duration,
+        row[6],
         row[7],
         wire_fields,
         queue,
