@@ -83,7 +83,7 @@ def end_by_cancelling(scene, job):
 
 
 def end_by_discarding(scene, job):
-    job.retries = 0
+    scene.engine.update(job, retries=0)
     scene.fail(scene.lease())
 
 

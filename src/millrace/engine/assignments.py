@@ -239,7 +239,7 @@ class Assignments:
             lifetime.lease_wait = wait
             lifetime.renewals = 0
         if until is None:
-            duration = job.lease_duration  # `add_time`, inlined
+            duration = job.terms.lease_duration  # `add_time`, inlined
             has_end = duration <= FOREVER - now and actor not in self._bound
             until = now + duration if has_end else FOREVER
         history = job.history  # `ensure_lifetime` can have created it

@@ -78,7 +78,7 @@ class Attempts:
         queue = self._queues[job.queue]
         if job.expires_at:
             keep_until = job.expires_at
-        elif job.origin in self._kept:
+        elif job.terms.origin in self._kept:
             keep_until = FOREVER
         elif not keep_until and (
             result or job.extra is not None or RETENTION_SETTING in engine.settings

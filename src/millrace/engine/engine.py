@@ -71,7 +71,7 @@ class Engine:
         #: The server's clock when a job last became ready.
         self.clock = 0
         self.table = JobTable(rules)
-        # The same dictionaries as in the components, for reading. A flush replaces these two, so a
+        # The same tables as in the components, for reading. A flush replaces these two, so a
         # reference to them must not be kept across turns.
         self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
         self.queue_set = QueueSet(self.jobs)

@@ -99,7 +99,7 @@ class Transitions:
 
         job.state = to
         if to == READY:
-            if job.origin in self._own_clock:
+            if job.terms.origin in self._own_clock:
                 job.ready_at = engine.time_of(job, now)
                 if cause in _OWN_CLOCK_ARRIVALS:
                     self._arrive_by_own_clock(job, cause)
