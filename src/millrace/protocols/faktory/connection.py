@@ -315,7 +315,7 @@ class FaktoryConnection(Connection):
             push = work_unit.read(_required(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
-        if push.jid in self.engine.by_jid or extensions.MARK in push.wire_fields:
+        if push.jid in self.engine.by_jid or extensions.may_have_extensions(push):
             self._push_once(push, now)
         else:
             self.engine.push(push, now)
@@ -355,7 +355,7 @@ class FaktoryConnection(Connection):
                 ):
                     self.caller.wait()
                     return
-        if extensions.MARK in push.wire_fields:
+        if extensions.may_have_extensions(push):
             extensions.apply_extensions(push, engine)
         engine.push(push, now)
 

@@ -149,7 +149,7 @@ class WorkqConnection(Connection):
             args = [word for word in args if word]
         flags: Flags = {}
         good = True
-        if b" -" in line:
+        if line.find(b" -") >= 0:
             args, flags, good = arguments.split_flags(args)
         command = COMMANDS.get(verb)
         if not good:
