@@ -76,7 +76,8 @@ class Arrivals:
         self._table.add(job)
         if extra is not None and extra.tags:
             engine.annotations.add(job)
-        engine.change_set.new[seq] = job
+        if engine.records_transitions:
+            engine.change_set.new[seq] = job
         if push.expires_at:
             engine.timers.set(seq + TTL_TIMER, push.expires_at)
         state = (

@@ -42,7 +42,7 @@ from .removal import Removal
 from .restoration import Restoration
 from .retention import RETENTION_SETTING, Retention, changed_setting
 from .state_index import StateIndex
-from .statistics import QueueDay, Statistics
+from .statistics import QueueDay, Statistics, Tallies
 from .table import JobTable
 from .tables import Tables, VisibleDays
 from .timers import UNAVAILABLE_RETRY, TimerHeap
@@ -89,6 +89,7 @@ class Engine:
         self.failure_groups = FailureGroups(self.jobs)
         self.totals = Totals()
         self.statistics = Statistics()
+        self.tallies = Tallies()
         self.recent_durations = RecentDurations()
         self.timer_counts = TimerCounts()
 
@@ -116,6 +117,9 @@ class Engine:
         self.flush_count = 0
         #: Whether a store makes changes durable. Without one, no reply waits.
         self.durable = False
+        #: Whether transitions are recorded in the change set. A server without a store needs no
+        #: record of them.
+        self.records_transitions = True
         #: The change set that the store is committing.
         self.committing: ChangeSet | None = None
         #: Owners of work that continues after the next commit, successful or not: their `wake` is
@@ -273,7 +277,7 @@ class Engine:
 
     def current_statistics(self) -> Statistics:
         """The current statistics of all queues."""
-        self.statistics.update(self.change_set, self.recent_durations)
+        self.tallies.settle(self.statistics, self.recent_durations)
         return self.statistics
 
     def retention_of(self, name: str) -> int | None:
@@ -289,7 +293,7 @@ class Engine:
     def version(self) -> tuple[int, int, int]:
         """A value that differs after every durable change."""
         change_set = self.change_set
-        return self.turn, len(change_set.events), change_set.edits
+        return self.turn, change_set.event_count, change_set.edits
 
     @property
     def has_uncommitted(self) -> bool:

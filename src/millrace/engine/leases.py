@@ -126,12 +126,11 @@ class LeaseSet(Component):
             engine.deadlines.add(job)
         else:
             engine.timers.set(job.seq, deadline)
-        event = (
-            make_event(job, "expired", LEASED, now, NO_PROTOCOL)
-            if expired
-            else make_event(job, "renewed", LEASED, now, actor)
-        )
-        engine.change_set.events.append(event)
+        cause, by = ("expired", NO_PROTOCOL) if expired else ("renewed", actor)
+        engine.tallies.count(cause, job.queue, now, LEASED, 0, 0)
+        engine.change_set.event_count += 1
+        if engine.records_transitions:
+            engine.change_set.events.append(make_event(job, cause, LEASED, now, by))
         engine.edits.record_job(job)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.states import DEAD
 from millrace.protocols import go_json
+from millrace.protocols.buffers import CR, LF
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import FAKTORY, MASENKO
@@ -65,7 +66,7 @@ def read(line: bytes, now: int) -> NewJob:
     """Read a pushed work unit, or raise its first error."""
     if not line.isascii():
         line = go_json.repair_text(line)
-    if b"\r" in line:
+    if CR in line:
         go_json.members(line)  # in valid JSON a CR is white space; clients expect none in replies
         line = line.replace(b"\r", b" ")
     try:
@@ -295,12 +296,7 @@ def _is_native(job: Job, payload: bytes) -> bool:
     return job.terms.origin == FAKTORY and (
         job.extra is None
         or job.extra.details is None
-        or (
-            payload[:1] == b"["
-            and b"\n" not in payload
-            and b"\r" not in payload
-            and _is_utf8(payload)
-        )
+        or (payload[:1] == b"[" and LF not in payload and CR not in payload and _is_utf8(payload))
     )
 
 

@@ -37,7 +37,7 @@ def decode_name(word: bytes) -> str:
         text = word.decode()
     except UnicodeDecodeError:
         return word.decode("utf-8", "surrogateescape").translate(_ESCAPES)
-    return text.translate(_ESCAPES) if _MARK in word else text
+    return text if text.isascii() or _MARK not in word else text.translate(_ESCAPES)
 
 
 def encode_name(text: str) -> bytes:
@@ -47,7 +47,7 @@ def encode_name(text: str) -> bytes:
 
 def restore_bytes(data: bytes) -> bytes:
     """Replace every escaped byte in UTF-8 text by the original byte."""
-    return _ESCAPED.sub(_restore, data) if _MARK in data else data
+    return data if data.isascii() or _MARK not in data else _ESCAPED.sub(_restore, data)
 
 
 def _restore(match: re.Match[bytes]) -> bytes:
@@ -64,9 +64,9 @@ _BACKSLASH_OR_ESCAPE: Final = re.compile(
 
 def escape_json(data: bytes) -> bytes:
     """Convert JSON with names in its strings to UTF-8 JSON with the text of the names."""
-    if _MARK in data or not _is_utf8(data):
+    if not data.isascii() and (_MARK in data or not _is_utf8(data)):
         data = decode_name(data).encode()
-    if b"\\u" in data:
+    if data.find(b"\\u") >= 0:
         data = _BACKSLASH_OR_ESCAPE.sub(_escape_pair, data)
     return data
 
