@@ -1,5 +1,6 @@
 """Fixtures for every test. This file also puts tests/ on the import path."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "sources_only(reason): the test needs features that compiled classes lack"
     )
+    # A shell ignores SIGINT in background processes, and the processes of the tests inherit this.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--lane"):
         config.pluginmanager.register(CheckLane(), "check-lane")
         settings.register_profile("check", settings.get_profile("millrace"), max_examples=20)
