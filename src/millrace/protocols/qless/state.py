@@ -262,11 +262,14 @@ class Qless:
         oldest = now - lua.to_microseconds(self.setting("max-worker-age"))
         while len(self.workers) >= MAX_WORKERS:
             self.forget_worker(next(iter(self.workers)))
-        for name, heard in list(self.workers.items()):
+        old = []
+        for name, heard in self.workers.items():
             if self.is_listed(name):
                 if heard > oldest:
-                    return
-                self.forget_worker(name)
+                    break
+                old.append(name)
+        for name in old:
+            self.forget_worker(name)
 
     # Finding
 
