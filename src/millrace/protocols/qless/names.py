@@ -15,7 +15,11 @@ ESCAPE_BASE: Final = 0x10FE00
 _SURROGATES: Final = 0xDC00
 #: First bytes of the UTF-8 form of every escaped byte.
 _MARK: Final = b"\xf4\x8f"
-_ESCAPED: Final = re.compile(rb"\xf4\x8f([\xba\xbb])([\x80-\xbf])")
+#: A run of escaped bytes. The repetition is possessive, because another one stores each character.
+_ESCAPED: Final = re.compile(rb"(?:\xf4\x8f[\xba\xbb][\x80-\xbf])++")
+_ORIGINALS: Final = {
+    chr(ESCAPE_BASE + byte).encode(): bytes((byte,)) for byte in range(0x80, 0x100)
+}
 
 
 def _escape_bytes(word: bytes) -> str:
@@ -51,8 +55,9 @@ def restore_bytes(data: bytes) -> bytes:
 
 
 def _restore(match: re.Match[bytes]) -> bytes:
-    byte = match[2][0] + (0x40 if match[1] == b"\xbb" else 0)
-    return bytes((byte,))
+    run = match[0]
+    # The byte is the lowest byte of the number of its character.
+    return _ORIGINALS.get(run) or run.decode().encode("utf-32-le")[::4]
 
 
 # Names inside JSON

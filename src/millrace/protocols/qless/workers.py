@@ -51,8 +51,11 @@ class Workers:
         oldest = now - lua.to_microseconds(self._options.number("max-worker-age"))
         while len(self.last_seen) >= MAX_WORKERS:
             self.forget(next(iter(self.last_seen)))
-        for name, heard in list(self.last_seen.items()):
+        old = []
+        for name, heard in self.last_seen.items():
             if self._names.is_listed(name):
                 if heard > oldest:
-                    return
-                self.forget(name)
+                    break
+                old.append(name)
+        for name in old:
+            self.forget(name)
