@@ -120,7 +120,7 @@ class CountedWorkers(OrderedDict[str, int]):
 def test_a_new_qless_worker_does_not_examine_all_others():
     client = House().client("qless")
     qless = client.wire.connection.hub.api.qless
-    qless.workers = workers = CountedWorkers()
+    qless.workers.last_seen = workers = CountedWorkers()
     for number in range(1000):
         client.says(commands.qless("QLESS.POP", 1, "q", f"worker-{number}", 1, 1_352_375_200))
     assert len(workers) == 1000

@@ -226,7 +226,7 @@ def test_an_engine_that_records_no_transitions_has_the_same_statistics():
     assert plain.version == recorded.version
     assert days_of(plain.current_statistics()) == days_of(recorded.current_statistics())
     assert figures(plain.recent_durations) == figures(recorded.recent_durations)
-    assert plain.jobs.keys() == recorded.jobs.keys()
+    assert list(plain.jobs) == list(recorded.jobs)
 
 
 def test_a_renewed_lease_and_a_flush_are_not_recorded_either():

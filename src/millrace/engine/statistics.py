@@ -124,7 +124,7 @@ class DayTotal:
         self.failures = failures
 
 
-class Tally:
+class QueueTally:
     """Transitions of one queue on one day that are not in the statistics yet."""
 
     __slots__ = ("day", "end", "failed", "failures", "queue", "retries", "runs", "start", "waits")
@@ -148,9 +148,9 @@ class Tallies:
 
     def __init__(self) -> None:
         self._pushed = 0
-        self._all: list[Tally] = []
+        self._all: list[QueueTally] = []
         #: The latest tally of each queue.
-        self._by_queue: dict[str, Tally] = {}
+        self._by_queue: dict[str, QueueTally] = {}
 
     def count(self, cause: str, queue: str, now: int, state: int, wait: int, run: int) -> None:
         """Count a transition of a job to this state."""
@@ -161,7 +161,7 @@ class Tallies:
             return
         tally = self._by_queue.get(queue)
         if tally is None or not tally.start <= now < tally.end:
-            tally = self._by_queue[queue] = Tally(queue, now // DAY)
+            tally = self._by_queue[queue] = QueueTally(queue, now // DAY)
             self._all.append(tally)
         if cause == "leased":
             tally.waits.append(wait)
@@ -228,7 +228,7 @@ class Statistics:
         self.dirty.difference_update(removed)
         self.dropped.update(removed)
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: QueueTally) -> None:
         """Add the transitions of one queue on one day."""
         key = (tally.queue, tally.day)
         day = self.days.get(key)

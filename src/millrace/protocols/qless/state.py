@@ -21,10 +21,10 @@ from millrace.protocols.registry import QLESS
 
 from .databases import DatabaseNames
 from .job_view import state_of
-from .options import CONFIG_PREFIX, Options, queue_of_option
+from .options import CONFIG_PREFIX, QlessOptions, queue_of_option
 from .publisher import Publisher
 from .throttles import Throttles
-from .workers import WORKER_PREFIX, Workers
+from .workers import WORKER_PREFIX, QlessWorkers
 
 if TYPE_CHECKING:
     from .hub import QlessHub
@@ -72,8 +72,8 @@ class Qless(DatabaseNames):
         #: Whether the lower priority number runs first in the dialect of the current command.
         self.lower_first = False
         self._built_for = (-1, -1)
-        self.options = Options(self.engine, self)
-        self.workers = Workers(self.engine, self, self.options)
+        self.options = QlessOptions(self.engine, self)
+        self.workers = QlessWorkers(self.engine, self, self.options)
         self.publisher = Publisher(self.engine, self, hub.pubsub)
         #: Time of the first put of each queue, by the callers' clocks.
         self.first_seen: dict[str, int] = {}

@@ -7,7 +7,7 @@ from millrace.engine.engine import Engine
 
 from . import lua_values as lua
 from .databases import DatabaseNames
-from .options import Options
+from .options import QlessOptions
 
 #: The prefix of the settings of the engine that contain workers.
 WORKER_PREFIX: Final = "qless/worker/"
@@ -17,10 +17,10 @@ MAX_WORKERS: Final = 10_000
 WORKER_WRITE_INTERVAL: Final = 60_000_000
 
 
-class Workers:
+class QlessWorkers:
     """The workers of all databases, the least recently active first."""
 
-    def __init__(self, engine: Engine, names: DatabaseNames, options: Options) -> None:
+    def __init__(self, engine: Engine, names: DatabaseNames, options: QlessOptions) -> None:
         self._engine = engine
         self._names = names
         self._options = options
