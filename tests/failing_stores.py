@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
-from millrace.store import MemoryStore, SqliteStore, StoreFailing
+from millrace.store import MemoryStore, SqliteStore, StoreWriteFailed
 from millrace.store.sqlite.generations import Generations
 from millrace.store.store import StoreState
 
@@ -15,40 +15,40 @@ class FailingMemoryStore(MemoryStore):
 
     def prepare(self, change_set: ChangeSet, engine: Engine) -> None:
         if self.fail == "begin":
-            raise StoreFailing("disk full")
+            raise StoreWriteFailed("disk full")
         super().prepare(change_set, engine)
 
     def commit(self) -> None:
         if self.fail == "commit":
             self._prepared = None
-            raise StoreFailing("disk full")
+            raise StoreWriteFailed("disk full")
         super().commit()
 
 
 class FailingGenerations(Generations):
-    """Fails in the middle of a change set. Folds `fold_most` jobs at a time."""
+    """Fails in the middle of a change set. Writes back `max_write_back` jobs at a time."""
 
     fails = False
-    fold_most = 1 << 30
+    max_write_back = 1 << 30
 
     def add_turn(self, change_set: ChangeSet, turn: int, size: int) -> None:
         super().add_turn(change_set, turn, size)
         if self.fails:
             raise disk_full()
 
-    def _fold_some(self, folding: Any, state: Any, max_jobs: int, max_bytes: int) -> bool:
-        return super()._fold_some(folding, state, min(max_jobs, self.fold_most), max_bytes)
+    def _write_back_jobs(self, older: Any, state: Any, max_jobs: int, max_bytes: int) -> bool:
+        return super()._write_back_jobs(older, state, min(max_jobs, self.max_write_back), max_bytes)
 
     def restart(self, *args: Any) -> None:
         super().restart(*args)
-        self._no_fold_until = 0  # a test need not wait for a hundred turns
+        self._no_write_back_until = 0  # a test need not wait for a hundred turns
 
 
 class FailingSqliteStore(SqliteStore):
-    """Fails in the middle of a change set, or at its commit. Folds `fold_most` jobs at a time."""
+    """Fails in the middle of a change set, or at its commit. Writes back `max_write_back` jobs at a time."""
 
     fail: Literal["", "begin", "commit"] = ""
-    fold_most = 1 << 30
+    max_write_back = 1 << 30
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -58,7 +58,7 @@ class FailingSqliteStore(SqliteStore):
 
     def prepare(self, change_set: ChangeSet, state: StoreState) -> None:
         self._generations.fails = self.fail == "begin"
-        self._generations.fold_most = self.fold_most
+        self._generations.max_write_back = self.max_write_back
         super().prepare(change_set, state)
 
     def commit(self) -> None:

@@ -13,8 +13,8 @@ from millrace.engine.statistics import Statistics
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, MASENKO
 from millrace.protocols.spec import protocol_rules
-from millrace.store import Store, StoreFailing, must_write
-from millrace.store.records import PAYLOAD_AT, decode_any, encode
+from millrace.store import Store, StoreWriteFailed, must_write
+from millrace.store.records import PAYLOAD_INDEX, decode_any, encode
 from millrace.store.store import Progress, release_payloads
 
 START = 1_700_000_000 * SECOND
@@ -142,7 +142,7 @@ def write_turn(batch: ChangeSet, engine: Engine, store: Store) -> None:
 
 
 def commit(engine: Engine, store: Store) -> None:
-    """End a turn: everything changed so far becomes durable, or StoreFailing."""
+    """End a turn: everything changed so far becomes durable, or StoreWriteFailed."""
     write_turn(engine.take_changes(), engine, store)
 
 
@@ -151,7 +151,7 @@ def commit_or_revert(engine: Engine, store: Store) -> bool:
     batch = engine.take_changes()
     try:
         write_turn(batch, engine, store)
-    except StoreFailing as failing:
+    except StoreWriteFailed as failing:
         undo(engine, store, [batch, engine.take_changes()], str(failing))
         return False
     return True
@@ -210,7 +210,7 @@ def durable_state(engine: Engine) -> dict[str, Any]:
 def _whole_row(engine: Engine, job: Job) -> list[Any]:
     """The row of a job with its payload, which may live in the store."""
     row: list[Any] = decode_any(encode(job))
-    row[PAYLOAD_AT] = engine.payload(job)
+    row[PAYLOAD_INDEX] = engine.payload(job)
     return row
 
 

@@ -13,7 +13,7 @@ from millrace.engine import consistency
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.states import GONE, STATE_NAMES
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
-from millrace.store import StoreFailing
+from millrace.store import StoreWriteFailed
 from scene import recover, write_turn
 from wires import SECOND
 
@@ -39,7 +39,7 @@ class StoredRoom(Room):
     def keep(self, batch: ChangeSet) -> None:
         try:
             write_turn(batch, self.engine, self.store)
-        except StoreFailing:
+        except StoreWriteFailed:
             self._undo(batch)
             return
         for event in batch.events:

@@ -19,7 +19,7 @@ def reference_table(section: str) -> str:
         if key.section == section:
             reload = "yes" if key.doc.reload else "no"
             flag = f"`{key.flag}`" if key.doc.flag else ""
-            default = f"`{key.kind.write(key.default)}`"
+            default = f"`{key.value_type.write(key.default)}`"
             rows.append(f"| `{key.name}` | {default} | {key.doc.text} | {reload} | {flag} |\n")
     return "".join(rows)
 

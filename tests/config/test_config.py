@@ -26,9 +26,9 @@ from millrace.config import (
     parse_size,
     secret_variables,
     section_types,
+    toml_duration,
+    toml_size,
     value_of,
-    write_duration,
-    write_size,
 )
 from millrace.config.sources import OTHER_VARIABLES
 from millrace.config.values import parse_tokens
@@ -134,12 +134,12 @@ def test_which_file_is_read():
 def test_every_key_can_be_set_in_the_file_and_by_its_variable():
     # Each key has the text of its default as the value.
     for key in keys().values():
-        written = key.kind.write(key.default)
+        written = key.value_type.write(key.default)
         write(f"[{key.section}]\n{key.name} = {written}")
-        assert loaded().sources[key.dotted] == "millrace.toml:2"
+        assert loaded().sources[key.dotted_name] == "millrace.toml:2"
         Path("millrace.toml").unlink()
         found = loaded({key.variable: written.strip('"')})
-        assert found.sources[key.dotted] == key.variable
+        assert found.sources[key.dotted_name] == key.variable
         assert found.config == Config()
 
 
@@ -150,7 +150,7 @@ def test_every_key_can_be_set_in_the_file_and_by_its_variable():
 def test_a_period_can_be_off(text: str, seconds: float, shown: str):
     config = load({"pipeline.every": text}, {}).config
     assert config.pipeline.every == seconds
-    assert keys()["pipeline.every"].kind.write(seconds) == shown
+    assert keys()["pipeline.every"].value_type.write(seconds) == shown
 
 
 def test_the_lake_is_in_the_data_folder_unless_set_otherwise():
@@ -282,10 +282,10 @@ def test_an_invalid_duration(value: object):
 
 def test_written_sizes_and_durations_can_be_parsed():
     for size, text in ((0, "0"), (1000, "1000"), (1024, '"1KiB"'), (3 << 30, '"3GiB"')):
-        assert write_size(size) == text
+        assert toml_size(size) == text
         assert parse_size(text.strip('"')) == size
     for seconds, text in ((0.0, "0.0"), (0.25, '"250ms"'), (90.0, '"90s"'), (7200.0, '"2h"')):
-        assert write_duration(seconds) == text
+        assert toml_duration(seconds) == text
         assert parse_duration(text.strip('"')) == seconds
 
 
@@ -394,8 +394,8 @@ def test_all_problems_are_reported_together_with_their_sources():
 def test_a_problem_names_the_expected_value(line: str, expected: str):
     write(line)
     (problem,) = problems()
-    dotted = line.split(" ", 1)[0]
-    assert problem.startswith(f"millrace.toml:1: {dotted}: expected ")
+    dotted_name = line.split(" ", 1)[0]
+    assert problem.startswith(f"millrace.toml:1: {dotted_name}: expected ")
     assert expected in problem
 
 
@@ -566,10 +566,10 @@ def test_beyond_loopback_every_protocol_that_is_served_is_named():
 @pytest.mark.parametrize("protocol", ["workq", "masenko", "qless"])
 @pytest.mark.parametrize("dialect", ["spec", "original"])
 def test_dialects(protocol: str, dialect: str):
-    dotted, variable = f"{protocol}.dialect", f"MILLRACE_{protocol}_DIALECT".upper()
-    assert value_of(config({variable: dialect}), dotted) == dialect
+    dotted_name, variable = f"{protocol}.dialect", f"MILLRACE_{protocol}_DIALECT".upper()
+    assert value_of(config({variable: dialect}), dotted_name) == dialect
     assert problems({variable: "both"}) == [
-        f'{variable}: {dotted}: expected one of "spec", "original", got "both"'
+        f'{variable}: {dotted_name}: expected one of "spec", "original", got "both"'
     ]
 
 
@@ -658,7 +658,7 @@ def test_changes_names_the_keys_that_differ():
 
 
 def test_reloadable_keys_are_declared_with_the_key():
-    reloadable = {key.dotted for key in keys().values() if key.doc.reload}
+    reloadable = {key.dotted_name for key in keys().values() if key.doc.reload}
     assert {"faktory.password", "server.log_level", "web.tokens"} <= reloadable
     assert reloadable.isdisjoint({"server.data", "server.durability", "lake.path", "faktory.port"})
 

@@ -21,7 +21,7 @@ from millrace.server.app import clock, listeners, recover
 from millrace.server.commit_thread import CommitThread
 from millrace.server.server import Server
 from millrace.server.session import Session
-from millrace.store import SqliteStore, Store, StoreFailing
+from millrace.store import SqliteStore, Store, StoreWriteFailed
 
 MAX_CONNECTIONS = 10_000
 #: Passes of the loop after which a reply that does not wait has been written.
@@ -42,7 +42,7 @@ class HeldCommits(CommitThread):
             outcome: Exception | None = None
             try:
                 store.commit()
-            except StoreFailing as error:
+            except StoreWriteFailed as error:
                 outcome = error
             self._loop.call_soon(self._after, outcome)
 

@@ -12,7 +12,7 @@ from millrace.engine.states import READY
 from millrace.protocols.masenko.connection import TRANSACTION_BATCH_SIZE
 from millrace.protocols.qless.transactions import STEP_COST
 from millrace.server import server as server_module
-from millrace.store import StoreFailing
+from millrace.store import StoreWriteFailed
 
 #: Large enough that the command waits for commits before its reply.
 TASKS = 2 * TRANSACTION_BATCH_SIZE + 1
@@ -89,7 +89,7 @@ def refuse(server: HeldServer) -> None:
     """The commit in progress fails."""
     HeldCommits.waiting.clear()
     server.store._db.rollback()
-    server._loop.call_soon(server.server.turns._after_commit, StoreFailing("disk full"))
+    server._loop.call_soon(server.server.turns._after_commit, StoreWriteFailed("disk full"))
     server._spin()
 
 

@@ -11,7 +11,7 @@ from random import Random
 import shutil
 from millrace.engine.engine import Engine
 from millrace.protocols.spec import protocol_rules
-from millrace.store import SqliteStore, StoreFailing
+from millrace.store import SqliteStore, StoreWriteFailed
 from scene import unit
 
 def push(store, engine, jid):
@@ -37,7 +37,7 @@ with recorder.record(folder, log):
     recorder.fail(REPORTS, errno.EIO, after=AFTER)
     try:
         push(store, engine, "job-2")
-    except StoreFailing:
+    except StoreWriteFailed:
         failed = True
     recorder.heal()
     shutil.copytree(data, copy, ignore=shutil.ignore_patterns("lock"))  # as a crash leaves it

@@ -38,7 +38,7 @@ from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.server import app
-from millrace.store import Store, StoreFailing
+from millrace.store import Store, StoreWriteFailed
 from millrace.store.records import decode_any, encode
 from scene import SECOND, START, durable_state, undo, unit
 
@@ -534,14 +534,14 @@ class Machine(RuleBasedStateMachine):
     def fail_to_commit(self):
         batch = self.begun[0]
         self.store.fail = "commit"
-        with pytest.raises(StoreFailing):
+        with pytest.raises(StoreWriteFailed):
             self.store.commit()
         self.reverted([batch, self.engine.take_changes()])
 
     def fail_to_begin(self):
         batch = self.take_batch()
         self.store.fail = "begin"
-        with pytest.raises(StoreFailing):
+        with pytest.raises(StoreWriteFailed):
             self.store.prepare(batch, self.engine)
         self.reverted([batch, self.engine.take_changes()])
 
@@ -648,7 +648,7 @@ class OverSqlite(Machine):
 
     def open_store(self) -> Store:
         store = FailingSqliteStore(self.folder, sync=False)
-        store.fold_most = 6
+        store.max_write_back = 6
         return store
 
     def shipped(self) -> list[Any]:

@@ -27,7 +27,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Extra
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import MemoryStore
-from millrace.store.records import DETAILS_AT, EXTRA_AT, decode_any, encode
+from millrace.store.records import DETAILS_INDEX, EXTRA_INDEX, decode_any, encode
 from scene import durable_state, recover
 from wires import Wire, World
 
@@ -189,8 +189,8 @@ class Journal:
 
 
 #: The positions of the optional part in a job's record, and of the protocols' data in it.
-_EXTRA = EXTRA_AT
-_OWN_PART = DETAILS_AT
+_EXTRA = EXTRA_INDEX
+_OWN_PART = DETAILS_INDEX
 
 
 def drop_qless_data(job: list[Any], written: list[Any] | None) -> None:

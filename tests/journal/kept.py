@@ -60,7 +60,7 @@ class Kept:
         """Ship all events and return the ranges of the commits."""
         with Shipment(self.folder, self.lake, most) as shipment:
             commits = list(shipment.ship())
-            self.store.outbox.shipped(shipment.next)
+            self.store.outbox.mark_shipped(shipment.next)
         return [(commit.first, commit.last) for commit in commits]
 
     def trim(self) -> None:

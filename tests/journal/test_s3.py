@@ -72,7 +72,7 @@ def test_events_and_positions(lake: str) -> None:
 def ship(work: Kept, lake: str) -> None:
     with Shipment(work.folder, lake, 20) as shipment:
         list(shipment.ship())
-        work.store.outbox.shipped(shipment.next)
+        work.store.outbox.mark_shipped(shipment.next)
         shipment.maintain()
 
 

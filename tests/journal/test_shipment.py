@@ -161,7 +161,7 @@ def test_dropped_events_are_not_awaited(work: Kept, lake: Path) -> None:
     work.work(1)
     work.ship()
     work.work(2)
-    work.store.outbox.shipped(10)
+    work.store.outbox.mark_shipped(10)
     work.trim()
     with shipment.Shipment(work.folder, lake, 10) as shipping:
         assert list(shipping.ship(10)) == []

@@ -101,7 +101,7 @@ INTERNAL = {
     *("positions", "cascades", "alarms", "change_set", "committing", "record_components"),
     *("state_components", "components", "restoration", "transitions", "arrivals", "edits"),
     *("attempts", "assignments", "removal", "next_timer", "tick", "clock_moved", "take_changes"),
-    *("restore", "revert", "resume"),
+    *("restore", "revert", "resume", "records_transitions", "tallies"),
 }
 #: The uses of internal parts by protocols: the file, the attribute and the reason.
 EXCEPTIONS = {

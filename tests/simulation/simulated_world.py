@@ -200,7 +200,7 @@ class World:
         generations: Any = millrace.store.sqlite.generations
         generations.GENERATION_JOBS = self.plan.generation_jobs
         generations.GENERATION_BYTES = self.plan.generation_bytes
-        generations.FOLD_BYTES = self.plan.fold_bytes
+        generations.WRITE_BACK_BYTES = self.plan.fold_bytes
 
 
 class Struck(ProcessEnded):

@@ -90,7 +90,7 @@ class Days(House):
             {"names": {"faktory": work_unit._valid_names, "masenko": tasks._valid_names}}
         )
         # A generation fills up to its limit and is then folded.
-        for generation in ("Generations._new", "Generations._folding"):
+        for generation in ("Generations._new", "Generations._writing_back"):
             assert found.pop(generation, 0) <= generations.GENERATION_JOBS
         # The engine remembers the last times at which jobs entered a queue.
         ties = found.pop("TiedPositions._ties[]", 0)

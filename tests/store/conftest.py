@@ -75,4 +75,4 @@ def small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folding starts after a few jobs instead of a hundred thousand, and takes several commits."""
     monkeypatch.setattr(millrace.store.sqlite.generations, "GENERATION_JOBS", 3)
     monkeypatch.setattr(millrace.store.sqlite.generations, "GENERATION_BYTES", 2000)
-    monkeypatch.setattr(FailingSqliteStore, "fold_most", 3)
+    monkeypatch.setattr(FailingSqliteStore, "max_write_back", 3)

@@ -117,7 +117,7 @@ class Worker:
 def small_generations() -> None:
     millrace.store.sqlite.generations.GENERATION_JOBS = 12
     millrace.store.sqlite.generations.GENERATION_BYTES = 8000
-    FailingSqliteStore.fold_most = 4
+    FailingSqliteStore.max_write_back = 4
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from disk.recording import WRITES, missing, recording_server
-from millrace.store import SqliteStore, StoreDamaged, StoreError, StoreFailing
+from millrace.store import SqliteStore, StoreDamaged, StoreError, StoreWriteFailed
 from millrace.store.sqlite import backup
 from millrace.store.sqlite.backup import back_up
 from older_formats import downgrade
@@ -54,7 +54,7 @@ def test_the_copy_contains_the_committed_state(scene, folder, target):
 def test_the_copy_is_consistent_while_the_server_continues(
     scene, folder, target, open_store, monkeypatch
 ):
-    monkeypatch.setattr(backup, "PAGES", 3)
+    monkeypatch.setattr(backup, "PAGES_PER_STEP", 3)
     before = durable_state(scene.engine)
 
     def push_more(done: int, total: int) -> None:
@@ -103,7 +103,7 @@ class KilledError(BaseException):
 
 
 def test_a_killed_backup_leaves_no_apparent_backup(scene, folder, target, monkeypatch):
-    monkeypatch.setattr(backup, "PAGES", 1)
+    monkeypatch.setattr(backup, "PAGES_PER_STEP", 1)
     counts = []
     back_up(folder, target, lambda done, total: counts.append(done))
     shutil.rmtree(target)
@@ -126,7 +126,7 @@ def test_a_killed_backup_leaves_no_apparent_backup(scene, folder, target, monkey
 
 
 def test_a_concurrent_backup_is_refused(scene, folder, target, monkeypatch):
-    monkeypatch.setattr(backup, "PAGES", 5)
+    monkeypatch.setattr(backup, "PAGES_PER_STEP", 5)
     refused = []
 
     def another(*_: int) -> None:
@@ -142,7 +142,7 @@ def test_a_concurrent_backup_is_refused(scene, folder, target, monkeypatch):
 def test_insufficient_space_is_reported_before_the_copy(scene, folder, target, monkeypatch):
     usage = shutil.disk_usage(folder)._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(StoreFailing, match="free"):
+    with pytest.raises(StoreWriteFailed, match="free"):
         back_up(folder, target)
     assert not target.exists()
     assert not partial(target).exists()

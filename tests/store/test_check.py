@@ -15,7 +15,7 @@ from millrace.engine.states import BLOCKED, STATE_NAMES
 from millrace.protocols.spec import protocol_rules
 from millrace.store import SqliteStore, StoreError
 from millrace.store.sqlite import chunked_jobs, generations
-from millrace.store.sqlite.check import CheckReport, check_folder, no_server_starting
+from millrace.store.sqlite.check import CheckReport, check_folder, prevent_server_start
 from older_formats import downgrade
 from scene import START, Scene, commit, recover, unit
 
@@ -77,7 +77,7 @@ def test_a_log_is_read_and_left(scene, folder, open_store, tmp_path):
 def test_no_server_can_start_during_the_check(scene, folder, open_store):
     open_store.close()
     with (
-        no_server_starting(folder, CheckReport(str(folder))),
+        prevent_server_start(folder, CheckReport(str(folder))),
         pytest.raises(StoreError, match="in use"),
     ):
         SqliteStore(folder, sync=False)
@@ -175,7 +175,7 @@ def test_a_foreign_database_is_reported(folder):
         db.execute("CREATE TABLE shopping (item)")
     db.close()
     (problem,) = check_folder(folder).problems
-    assert "not Millrace's" in problem
+    assert "is not a Millrace database" in problem
 
 
 def test_a_job_that_waits_for_a_job_of_another_chunk_is_no_problem(

@@ -240,12 +240,12 @@ def test_a_refused_folder_is_not_changed(folder):
             continue
         content = bytearray(folder.files[name])
         content[at] ^= 255
-        damaged = {**folder.files, name: bytes(content)}
-        if folder.check(damaged, f"{name} at {at}"):
+        damage_error = {**folder.files, name: bytes(content)}
+        if folder.check(damage_error, f"{name} at {at}"):
             left = read_folder(folder.scratch)
-            assert left.pop(WAL, b"") == damaged.get(WAL, b"")
-            assert left[DATABASE] == damaged[DATABASE]
-            assert left["mark"] == damaged["mark"]
+            assert left.pop(WAL, b"") == damage_error.get(WAL, b"")
+            assert left[DATABASE] == damage_error[DATABASE]
+            assert left["mark"] == damage_error["mark"]
 
 
 def test_a_damaged_log_is_named_with_the_position(work, quick_folder):
@@ -286,7 +286,9 @@ def closed(work: Work, quick_folder: Path) -> Path:
         engine.set_setting(f"note/{n}", b"x")
         commit(engine, store)
         if n == 2:
-            store.outbox.shipped(store.outbox.next_event)  # the next commit writes the statistics
+            store.outbox.mark_shipped(
+                store.outbox.next_event
+            )  # the next commit writes the statistics
     store.close()
     return quick_folder
 

@@ -8,7 +8,7 @@ import millrace.store.sqlite.store
 from failing_stores import FailingSqliteStore
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.statistics import QueueDay
-from millrace.store import StoreFailing
+from millrace.store import StoreWriteFailed
 from millrace.store.sqlite.check import check_folder
 from scene import Scene, commit
 from support.plain import values
@@ -44,7 +44,7 @@ def turn(store: FailingSqliteStore, scene: Scene) -> None:
 
 
 def test_shipped_events_are_removed_with_the_next_commit(store, scene):
-    store.outbox.shipped(22)
+    store.outbox.mark_shipped(22)
     assert store.outbox.has_shipped_events
     assert len(ids(store)) == 10
     scene.push("another")
@@ -55,7 +55,7 @@ def test_shipped_events_are_removed_with_the_next_commit(store, scene):
 
 
 def test_an_empty_change_set_is_enough(store, scene):
-    store.outbox.shipped(31)
+    store.outbox.mark_shipped(31)
     turn(store, scene)
     assert ids(store) == []
     assert (store.outbox.first_event, store.outbox.next_event, store.outbox.size) == (31, 31, 0)
@@ -63,15 +63,15 @@ def test_an_empty_change_set_is_enough(store, scene):
 
 def test_a_row_is_removed_when_all_of_it_is_shipped(store, scene):
     """The store does not wait for a row that is only partly shipped."""
-    store.outbox.shipped(24)
+    store.outbox.mark_shipped(24)
     turn(store, scene)
     assert ids(store)[0] == 22
     assert not store.outbox.has_shipped_events
 
 
 def test_a_commit_removes_a_limited_number_of_bytes(store, scene, monkeypatch):
-    monkeypatch.setattr(millrace.store.sqlite.store, "TRIM_BYTES_ALONE", 200)
-    store.outbox.shipped(31)
+    monkeypatch.setattr(millrace.store.sqlite.store, "IDLE_TRIM_BYTES", 200)
+    store.outbox.mark_shipped(31)
     turns = 0
     while store.outbox.has_shipped_events:
         turn(store, scene)
@@ -82,7 +82,7 @@ def test_a_commit_removes_a_limited_number_of_bytes(store, scene, monkeypatch):
 
 def test_the_folder_is_intact_and_the_statistics_are_the_same(store, scene, open_store, folder):
     before = scene.engine.statistics.days
-    store.outbox.shipped(31)
+    store.outbox.mark_shipped(31)
     turn(store, scene)
     job = scene.pushed_and_leased("last")
     scene.complete(job)
@@ -101,16 +101,16 @@ def test_the_folder_is_intact_and_the_statistics_are_the_same(store, scene, open
 
 def test_a_failed_commit_removes_no_events(store, scene):
     """The store tries again only after the next shipment."""
-    store.outbox.shipped(31)
+    store.outbox.mark_shipped(31)
     store.fail = "commit"
     store.prepare(ChangeSet(), scene.engine)
-    with pytest.raises(StoreFailing):
+    with pytest.raises(StoreWriteFailed):
         store.commit()
     store.fail = ""
     store.load_jobs([])
     assert not store.outbox.has_shipped_events
     assert len(ids(store)) == 10
-    store.outbox.shipped(31)
+    store.outbox.mark_shipped(31)
     turn(store, scene)
     assert ids(store) == []
 
@@ -118,7 +118,7 @@ def test_a_failed_commit_removes_no_events(store, scene):
 def test_a_flush_keeps_unshipped_events(store, scene):
     scene.engine.flush(scene.now)
     commit(scene.engine, store)
-    store.outbox.shipped(31)
+    store.outbox.mark_shipped(31)
     turn(store, scene)
     assert ids(store) == [31]
 
@@ -130,6 +130,6 @@ def test_events_dropped_before_their_shipment_are_counted(open_store, small_gene
         scene.push(f"job-{n}")
         commit(scene.engine, store)
         if n == 9:
-            store.outbox.shipped(11)
+            store.outbox.mark_shipped(11)
     assert store.outbox.dropped == store.outbox.first_event - 11
     assert store.outbox.dropped > 50

@@ -108,13 +108,15 @@ def test_settings_have_the_recorded_bytes() -> None:
 @pytest.mark.parametrize("fields", range(23, 28))
 def test_a_shorter_row_of_an_older_format_loads(fields: int) -> None:
     row = records.decode_any(PLAIN)[:fields]
-    assert values(records.job_of(row)) == values(plain_job())
+    assert values(records.job_from_row(row)) == values(plain_job())
 
 
 def test_details_of_thirteen_fields_load() -> None:
     row = records.decode_any(FULL)
-    row[records.EXTRA_AT][records.DETAILS_AT] = row[records.EXTRA_AT][records.DETAILS_AT][:13]
-    extra = records.job_of(row).extra
+    row[records.EXTRA_INDEX][records.DETAILS_INDEX] = row[records.EXTRA_INDEX][
+        records.DETAILS_INDEX
+    ][:13]
+    extra = records.job_from_row(row).extra
     assert extra is not None
     assert extra.details is not None
     assert (extra.details.lower_first, extra.details.clock_offset, extra.details.lease_offset) == (
@@ -128,4 +130,4 @@ def test_a_row_with_a_wrong_number_of_fields_is_refused() -> None:
     row = records.decode_any(PLAIN)
     for wrong in (row[:22], [*row, 1]):
         with pytest.raises((TypeError, IndexError)):
-            records.job_of(list(wrong))
+            records.job_from_row(list(wrong))

@@ -73,7 +73,7 @@ def test_a_flush_returns_space_after_its_events_are_shipped(
     engine.flush(NOW)
     write(store, engine)
     assert size(tmp_path / "data") > 30 << 20
-    store.outbox.shipped(store.outbox.next_event)
+    store.outbox.mark_shipped(store.outbox.next_event)
     while store.outbox.has_shipped_events:
         write(store, engine)
     assert size(tmp_path / "data") < 4 << 20

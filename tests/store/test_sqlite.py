@@ -19,13 +19,13 @@ from millrace.store import (
     SqliteStore,
     StoreDamaged,
     StoreError,
-    StoreFailing,
+    StoreWriteFailed,
     SyncFailed,
 )
 from millrace.store.records import decode_any
 from millrace.store.sqlite import schema
 from millrace.store.sqlite import store as sqlite
-from millrace.store.sqlite.error_translation import translated
+from millrace.store.sqlite.error_translation import translate_errors
 from older_formats import downgrade
 from scene import SECOND, Scene, commit, commit_or_revert, days_of, durable_state, recover
 
@@ -468,12 +468,12 @@ def sqlite_error(code: int, name: str) -> sqlite3.OperationalError:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (sqlite3.SQLITE_FULL, StoreFailing),
-        (sqlite3.SQLITE_IOERR_WRITE, StoreFailing),
-        (sqlite3.SQLITE_IOERR_READ, StoreFailing),
-        (sqlite3.SQLITE_BUSY, StoreFailing),
-        (sqlite3.SQLITE_LOCKED, StoreFailing),
-        (sqlite3.SQLITE_NOMEM, StoreFailing),
+        (sqlite3.SQLITE_FULL, StoreWriteFailed),
+        (sqlite3.SQLITE_IOERR_WRITE, StoreWriteFailed),
+        (sqlite3.SQLITE_IOERR_READ, StoreWriteFailed),
+        (sqlite3.SQLITE_BUSY, StoreWriteFailed),
+        (sqlite3.SQLITE_LOCKED, StoreWriteFailed),
+        (sqlite3.SQLITE_NOMEM, StoreWriteFailed),
         (sqlite3.SQLITE_IOERR_FSYNC, SyncFailed),
         (sqlite3.SQLITE_IOERR_DIR_FSYNC, SyncFailed),
         (sqlite3.SQLITE_CANTOPEN, StoreError),
@@ -482,7 +482,7 @@ def sqlite_error(code: int, name: str) -> sqlite3.OperationalError:
     ],
 )
 def test_each_sqlite_error_is_translated(code, expected):
-    with pytest.raises(StoreError) as caught, translated(Path("millrace.db")):
+    with pytest.raises(StoreError) as caught, translate_errors(Path("millrace.db")):
         raise sqlite_error(code, "SQLITE_X")
     assert type(caught.value) is expected
 
@@ -492,7 +492,7 @@ def test_a_foreign_write_lock_is_a_failure_and_no_damage(scene, store, folder):
     other = sqlite3.connect(folder / "millrace.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     scene.push()
-    with pytest.raises(StoreFailing):
+    with pytest.raises(StoreWriteFailed):
         commit(scene.engine, store)
     other.execute("ROLLBACK")
     other.close()

@@ -10,7 +10,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
 from millrace.engine.states import DONE, LEASED, READY
 from millrace.protocols.spec import protocol_rules
-from millrace.store import StoreFailing
+from millrace.store import StoreWriteFailed
 from millrace.store.records import decode_any, encode
 from scene import SECOND, START, Scene, commit, commit_or_revert, durable_state, recover
 from support.plain import copy_of, field_names, values
@@ -239,7 +239,7 @@ def test_a_refused_flush_removes_nothing(scene, store, reopen, when):
 def test_a_failing_store_raises_store_failing(scene, store):
     scene.push()
     store.fail = "commit"
-    with pytest.raises(StoreFailing, match="disk full"):
+    with pytest.raises(StoreWriteFailed, match="disk full"):
         commit(scene.engine, store)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.sqlite.wal import Log, describe_damage, examine
+from millrace.store.sqlite.wal import WalReport, describe_damage, examine
 
 FRAME = 24 + 4096
 
@@ -36,7 +36,7 @@ def flipped(content: bytes, at: int) -> bytes:
 
 
 def test_a_complete_log_is_read_to_its_end(log):
-    assert examine(log) == Log((len(log) - 32) // FRAME, None)
+    assert examine(log) == WalReport((len(log) - 32) // FRAME, None)
 
 
 def test_a_truncated_log_is_read_to_its_last_frame(log):
@@ -48,32 +48,32 @@ def test_a_truncated_log_is_read_to_its_last_frame(log):
 def test_damage_is_located(log, within):
     for frame in range((len(log) - 32) // FRAME - 2):
         at = 32 + frame * FRAME
-        assert examine(flipped(log, at + within)) == Log(frame, at)
+        assert examine(flipped(log, at + within)) == WalReport(frame, at)
 
 
 def test_a_damaged_header_is_damage(log):
     for at in (0, 9, 13, 17, 25, 31):
-        assert examine(flipped(log, at)) == Log(0, 0)
+        assert examine(flipped(log, at)) == WalReport(0, 0)
 
 
 def test_a_torn_end_after_a_crash_is_no_damage(log):
     frames = (len(log) - 32) // FRAME
-    assert examine(log[:-100]) == Log(frames - 1, None)
-    assert examine(flipped(log, len(log) - 50)) == Log(frames - 1, None)
-    assert examine(log + bytes(3 * FRAME)) == Log(frames, None)
+    assert examine(log[:-100]) == WalReport(frames - 1, None)
+    assert examine(flipped(log, len(log) - 50)) == WalReport(frames - 1, None)
+    assert examine(log + bytes(3 * FRAME)) == WalReport(frames, None)
 
 
 def test_frames_of_the_previous_round_are_no_damage(log):
     other = bytearray(log)
     for at in range(32, len(log), FRAME):
         other[at + 8 : at + 16] = b"\1" * 8  # other salts
-    assert examine(log + bytes(other[32:])) == Log((len(log) - 32) // FRAME, None)
+    assert examine(log + bytes(other[32:])) == WalReport((len(log) - 32) // FRAME, None)
 
 
 def test_a_file_that_is_no_log_has_no_frames():
-    assert examine(b"") == Log(0, None)
-    assert examine(bytes(31)) == Log(0, None)
-    assert examine(bytes(5000)) == Log(0, 0)
+    assert examine(b"") == WalReport(0, None)
+    assert examine(bytes(31)) == WalReport(0, None)
+    assert examine(bytes(5000)) == WalReport(0, 0)
 
 
 def test_only_a_damaged_log_is_reported(database, log):

@@ -152,8 +152,7 @@ class SequenceScan:
         for last in range(below, 1, -SEQUENCE_STEP):
             numbers = range(max(1, last - SEQUENCE_STEP), last)
             jobs = self._engine.tables.jobs  # a flush replaces the table
-            if not jobs.keys().isdisjoint(numbers):
-                yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
+            yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
             passed += SEQUENCE_STEP
             if passed >= MAX_MISSES:
                 passed = 0

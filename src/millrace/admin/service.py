@@ -109,7 +109,7 @@ class AdminService(Hub):
     @property
     def event(self) -> int:
         """The number of the last event, including events that are not yet written."""
-        return self._next_event() - 1 + len(self.engine.change_set.events)
+        return self._next_event() - 1 + self.engine.change_set.event_count
 
     @property
     def qless(self) -> Qless | None:

@@ -46,20 +46,20 @@ def as_toml(loaded: LoadedConfig) -> str:
         lines.append(f"[{section}]")
         for key in keys().values():
             if key.section == section:
-                setting = _setting(key, value_of(loaded.config, key.dotted))
+                setting = _setting(key, value_of(loaded.config, key.dotted_name))
                 lines.append(f"{setting:<32}  # {_source(loaded, key)}")
         lines.append("")
     return "\n".join(lines[:-1])
 
 
 def _setting(key: ConfigKey, value: Any) -> str:
-    if key.kind.secret and value:
+    if key.value_type.secret and value:
         return f"# {key.name} = {quoted(HIDDEN)}"
-    return f"{key.name} = {key.kind.write(value)}"
+    return f"{key.name} = {key.value_type.write(value)}"
 
 
 def _source(loaded: LoadedConfig, key: ConfigKey) -> str:
-    source = loaded.sources[key.dotted]
+    source = loaded.sources[key.dotted_name]
     return source if source.isprintable() else ascii(source)  # a comment is one line
 
 
@@ -67,9 +67,9 @@ def as_json(loaded: LoadedConfig) -> str:
     """JSON with sizes in bytes, durations in seconds and null for a disabled port."""
     document: dict[str, dict[str, Any]] = {}
     for key in keys().values():
-        value = value_of(loaded.config, key.dotted)
-        if key.kind.secret and value:
+        value = value_of(loaded.config, key.dotted_name)
+        if key.value_type.secret and value:
             value = HIDDEN
-        entry = {"value": value, "source": loaded.sources[key.dotted]}
+        entry = {"value": value, "source": loaded.sources[key.dotted_name]}
         document.setdefault(key.section, {})[key.name] = entry
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=str), indent=2).decode()

@@ -38,7 +38,7 @@ JSON_FLAG = "--json"
 def flags() -> list[Flag]:
     """The table of flags, used by the parser below and by the typer commands."""
     return [CONFIG_FLAG] + [
-        Flag(key.flag, key.name.upper(), key.doc.text, _bare(key), key.dotted)
+        Flag(key.flag, key.name.upper(), key.doc.text, _bare(key), key.dotted_name)
         for key in keys().values()
         if key.doc.flag
     ]
@@ -46,7 +46,7 @@ def flags() -> list[Flag]:
 
 def _bare(key: ConfigKey) -> str:
     """The default as it is typed after the flag."""
-    return key.kind.write(key.default).strip('"')
+    return key.value_type.write(key.default).strip('"')
 
 
 def plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:

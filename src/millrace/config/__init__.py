@@ -23,8 +23,8 @@ from millrace.config.values import (
     parse_duration,
     parse_size,
     quoted,
-    write_duration,
-    write_size,
+    toml_duration,
+    toml_size,
 )
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "quoted",
     "secret_variables",
     "section_types",
+    "toml_duration",
+    "toml_size",
     "value_of",
-    "write_duration",
-    "write_size",
 ]

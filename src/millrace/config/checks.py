@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from millrace.config.sections import Config, keys
-from millrace.config.values import quoted, write_size
+from millrace.config.values import quoted, toml_size
 
 
 def is_loopback(host: str) -> bool:
@@ -19,32 +19,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield each violated rule as a key and a reason. Rules on `broken` keys are skipped."""
-    if broken.isdisjoint({"server.max_line", "server.max_output"}):
+def check(config: Config, invalid_keys: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield each violated rule as a key and a reason. Rules on `invalid_keys` keys are skipped."""
+    if invalid_keys.isdisjoint({"server.max_line", "server.max_output"}):
         yield from _at_least(
             config, "max_output", "max_line", "a reply can contain the largest job"
         )
-    if broken.isdisjoint({"server.max_output", "server.max_buffered"}):
+    if invalid_keys.isdisjoint({"server.max_output", "server.max_buffered"}):
         reason = "it applies to all connections together"
         yield from _at_least(config, "max_buffered", "max_output", reason)
-    if "server.host" not in broken:
-        yield from _open_ports(config, broken)
-    if broken.isdisjoint({"tls.cert", "tls.key", "tls.client_ca"}):
+    if "server.host" not in invalid_keys:
+        yield from _check_open_ports(config, invalid_keys)
+    if invalid_keys.isdisjoint({"tls.cert", "tls.key", "tls.client_ca"}):
         yield from _tls_files(config)
 
 
 def _at_least(config: Config, name: str, other: str, reason: str) -> Iterator[tuple[str, str]]:
-    """A size in [server] that must not be below another."""
+    """Yield a problem if the size `name` in [server] is below the size `other`."""
     size, minimum = getattr(config.server, name), getattr(config.server, other)
     if size < minimum:
         # Report the key that was changed.
         changed = other if size == keys()[f"server.{name}"].default else name
-        limits = f"{name} ({write_size(size)}) to be at least {other} ({write_size(minimum)})"
+        limits = f"{name} ({toml_size(size)}) to be at least {other} ({toml_size(minimum)})"
         yield f"server.{changed}", f"expected {limits}, because {reason}"
 
 
-def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
+def _check_open_ports(config: Config, invalid_keys: set[str]) -> Iterator[tuple[str, str]]:
     """Beyond loopback, every protocol needs a password or an explicit permission."""
     if is_loopback(config.server.host) or config.tls.client_ca:
         return
@@ -52,20 +52,20 @@ def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
         deciding = {
             f"{name}.{key}" for key in ("port", "password", "tokens", "allow_unauthenticated")
         }
-        if getattr(section, "port", None) is None or not broken.isdisjoint(deciding):
+        if getattr(section, "port", None) is None or not invalid_keys.isdisjoint(deciding):
             continue
         # A protocol without authentication has no key for a password.
         secrets = [getattr(section, key, "") for key in ("password", "tokens")]
         if name == "web":
             secrets.append(config.faktory.password)  # the fallback of web.password
         if not any(secrets) and not section.allow_unauthenticated:
-            yield "server.host", _open_port(config.server.host, name)
+            yield "server.host", _open_port_problem(config.server.host, name)
 
 
-def _open_port(host: str, section: str) -> str:
+def _open_port_problem(host: str, section: str) -> str:
     ways = []
     if password := keys().get(f"{section}.password"):
-        ways.append(f"set {password.dotted} (or {password.variable})")
+        ways.append(f"set {password.dotted_name} (or {password.variable})")
     ways.append(f"set {section}.allow_unauthenticated = true to allow access without a password")
     ways.append("listen on 127.0.0.1")
     return (

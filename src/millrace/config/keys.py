@@ -36,8 +36,8 @@ class Section(msgspec.Struct, frozen=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [
-            (name, HIDDEN if kind.secret and getattr(self, name) else getattr(self, name))
-            for name, kind in _value_types(type(self)).items()
+            (name, HIDDEN if value_type.secret and getattr(self, name) else getattr(self, name))
+            for name, value_type in _value_types(type(self)).items()
         ]
 
     def __repr__(self) -> str:
@@ -74,12 +74,12 @@ class ConfigKey(NamedTuple):
 
     section: str
     name: str
-    kind: ValueType
+    value_type: ValueType
     default: Any
     doc: Doc
 
     @property
-    def dotted(self) -> str:
+    def dotted_name(self) -> str:
         return f"{self.section}.{self.name}"
 
     @property
@@ -95,8 +95,8 @@ class ConfigKey(NamedTuple):
 
 def declared_keys(section: str, defaults: Section) -> Iterator[ConfigKey]:
     """The keys of one section, in the order of their declaration."""
-    for name, (kind, doc) in _metadata(type(defaults)).items():
-        yield ConfigKey(section, name, kind, getattr(defaults, name), doc)
+    for name, (value_type, doc) in _metadata(type(defaults)).items():
+        yield ConfigKey(section, name, value_type, getattr(defaults, name), doc)
 
 
 def _metadata(section: type[Section]) -> dict[str, tuple[ValueType, Doc]]:
@@ -112,4 +112,4 @@ def _metadata(section: type[Section]) -> dict[str, tuple[ValueType, Doc]]:
 
 @functools.cache
 def _value_types(section: type[Section]) -> dict[str, ValueType]:
-    return {name: kind for name, (kind, _) in _metadata(section).items()}
+    return {name: value_type for name, (value_type, _) in _metadata(section).items()}

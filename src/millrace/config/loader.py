@@ -40,37 +40,37 @@ def load(
     skips the rules that apply only to a process that opens the ports.
     """
     problems: list[str] = []
-    values = {dotted: key.default for dotted, key in keys().items()}
+    values = {dotted_name: key.default for dotted_name, key in keys().items()}
     sources = dict.fromkeys(values, DEFAULT)
-    broken: set[str] = set()
+    invalid_keys: set[str] = set()
 
     file_values = _read_file(config_path, environ, problems)
     given = [*(file_values or ()), *from_environ(environ, problems), *from_flags(overrides)]
     # A value is checked even if a higher source overrides it, so that a file does not become
     # invalid when a variable is removed.
-    for dotted, raw, source in given:
+    for dotted_name, raw, source in given:
         try:
-            values[dotted] = keys()[dotted].kind.read(raw)
-            sources[dotted] = source
+            values[dotted_name] = keys()[dotted_name].value_type.read(raw)
+            sources[dotted_name] = source
         except ValueError as error:
-            problems.append(f"{source}: {dotted}: {error}")
-            broken.add(dotted)
+            problems.append(f"{source}: {dotted_name}: {error}")
+            invalid_keys.add(dotted_name)
 
-    for dotted, key in keys().items():
-        if key.kind.secret and values[dotted].startswith("/"):
+    for dotted_name, key in keys().items():
+        if key.value_type.secret and values[dotted_name].startswith("/"):
             try:
-                path = values[dotted]
-                values[dotted] = key.kind.read(_read_secret_file(path))
-                sources[dotted] += f" (file {path})"
+                path = values[dotted_name]
+                values[dotted_name] = key.value_type.read(_read_secret_file(path))
+                sources[dotted_name] += f" (file {path})"
             except ValueError as error:
-                problems.append(f"{sources[dotted]}: {dotted}: {error}")
-                broken.add(dotted)
+                problems.append(f"{sources[dotted_name]}: {dotted_name}: {error}")
+                invalid_keys.add(dotted_name)
 
     config = _assemble(values)
     # Without the file, rules between keys would report wrong problems.
     if listening and file_values is not None:
-        for dotted, problem in check(config, broken):
-            problems.append(f"{sources[dotted]}: {dotted}: {problem}")
+        for dotted_name, problem in check(config, invalid_keys):
+            problems.append(f"{sources[dotted_name]}: {dotted_name}: {problem}")
     if problems:
         raise ConfigError(problems)
     return LoadedConfig(config, sources)
@@ -78,13 +78,13 @@ def load(
 
 def apply_reload(old: LoadedConfig, new: LoadedConfig) -> LoadedConfig:
     """The effective configuration after a reload: `old` with the reloadable keys of `new`."""
-    values = {dotted: value_of(old.config, dotted) for dotted in keys()}
+    values = {dotted_name: value_of(old.config, dotted_name) for dotted_name in keys()}
     sources = dict(old.sources)
-    for dotted, key in keys().items():
-        unchanged = values[dotted] == value_of(new.config, dotted)
+    for dotted_name, key in keys().items():
+        unchanged = values[dotted_name] == value_of(new.config, dotted_name)
         if key.doc.reload or unchanged:
-            values[dotted] = value_of(new.config, dotted)
-            sources[dotted] = new.sources[dotted]
+            values[dotted_name] = value_of(new.config, dotted_name)
+            sources[dotted_name] = new.sources[dotted_name]
     return LoadedConfig(_assemble(values), sources)
 
 

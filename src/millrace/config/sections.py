@@ -56,8 +56,8 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Durability,
         choice(Durability),
         Doc(
-            'What acknowledged commands survive. "fsync": power loss. "os": a crash of the server, '
-            'but not of the machine. "memory": neither.',
+            'Failures after which acknowledged commands are not lost. "fsync": power loss. "os": a '
+            'crash of the server, but not of the machine. "memory": none.',
             flag=True,
         ),
     ] = "fsync"
@@ -112,8 +112,9 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     forget_queues: Annotated[
         Period,
         Doc(
-            "Time after which the server removes an idle queue: one without jobs, waiting clients, "
-            'a pause or settings. The next push creates it again. "off" keeps all queues.',
+            "Time after which the server removes an idle queue: one that is not paused and has no "
+            "jobs, waiting clients or settings. The next push creates it again. "
+            '"off" keeps all queues.',
             reload=True,
         ),
     ] = 7 * 86_400.0
@@ -163,7 +164,7 @@ class WebConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Doc(
             "Queues that the pages and the HTTP API may use, as glob patterns, for example "
             '`["mail", "signup*"]`. Requests for another queue are refused, and jobs of other '
-            "queues are not visible. Pages and routes about the whole server answer 403. The "
+            "queues are not visible. Pages and routes for the whole server return status 403. The "
             "command line is not limited. If empty, all queues are allowed.",
         ),
     ] = ()
@@ -335,17 +336,21 @@ def section_types() -> dict[str, type[Section]]:
 def keys() -> dict[str, ConfigKey]:
     """Every key by its dotted name, in the order of the sections above."""
     return {
-        key.dotted: key
+        key.dotted_name: key
         for section, declared in section_types().items()
         for key in declared_keys(section, declared())
     }
 
 
-def value_of(config: Config, dotted: str) -> Any:
-    section, name = dotted.split(".")
+def value_of(config: Config, dotted_name: str) -> Any:
+    section, name = dotted_name.split(".")
     return getattr(config.sections[section], name)
 
 
 def changed_keys(old: Config, new: Config) -> list[str]:
     """The dotted keys in which two configurations differ."""
-    return [dotted for dotted in keys() if value_of(old, dotted) != value_of(new, dotted)]
+    return [
+        dotted_name
+        for dotted_name in keys()
+        if value_of(old, dotted_name) != value_of(new, dotted_name)
+    ]

@@ -22,14 +22,14 @@ PASSWORD_VARIABLE = "FAKTORY_PASSWORD"  # noqa: S105 - a name
 class SourceValue(NamedTuple):
     """A raw value from one source."""
 
-    dotted: str
+    dotted_name: str
     raw: Any
     source: str
 
 
 def from_flags(overrides: Mapping[str, str]) -> Iterator[SourceValue]:
-    for dotted, text in overrides.items():
-        yield SourceValue(dotted, text, keys()[dotted].flag)
+    for dotted_name, text in overrides.items():
+        yield SourceValue(dotted_name, text, keys()[dotted_name].flag)
 
 
 def _did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
@@ -47,16 +47,16 @@ def from_file(document: "Document", problems: list[str]) -> Iterator[SourceValue
             problems.append(f"{where}: {section}: {invalid_value(f'a section [{section}]', table)}")
         else:
             for name, raw in table.items():
-                dotted, where = f"{section}.{name}", document.source(section, name)
-                if dotted in keys():
-                    yield SourceValue(dotted, raw, where)
+                dotted_name, where = f"{section}.{name}", document.source(section, name)
+                if dotted_name in keys():
+                    yield SourceValue(dotted_name, raw, where)
                 else:
-                    problems.append(f"{where}: {dotted}: {_unknown_key(section, name)}")
+                    problems.append(f"{where}: {dotted_name}: {_unknown_key(section, name)}")
 
 
 def _unknown_section(name: str, table: object) -> str:
     if not isinstance(table, dict):
-        matches = [key.dotted for key in keys().values() if key.name == name]
+        matches = [key.dotted_name for key in keys().values() if key.name == name]
         hint = (
             f"did you mean {matches[0]}?" if matches else "keys belong in sections such as [server]"
         )
@@ -72,7 +72,7 @@ def _unknown_key(section: str, name: str) -> str:
     names = [key.name for key in keys().values() if key.section == section]
     if meant := _did_you_mean(name, names):
         return f"unknown key, did you mean {section}.{meant}?"
-    if matches := [key.dotted for key in keys().values() if key.name == name]:
+    if matches := [key.dotted_name for key in keys().values() if key.name == name]:
         return f"unknown key, did you mean {matches[0]}?"
     return f"unknown key, [{section}] has {', '.join(names)}"
 
@@ -87,7 +87,7 @@ def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[So
         if not name.startswith("MILLRACE_") or name in ignored:
             continue
         if name in variables:
-            yield SourceValue(variables[name].dotted, text, name)
+            yield SourceValue(variables[name].dotted_name, text, name)
         else:
             # The common prefix would make all names similar.
             known = {variable.removeprefix("MILLRACE_"): variable for variable in variables}
@@ -98,7 +98,7 @@ def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[So
 
 def secret_variables() -> set[str]:
     """Variables that contain secrets; child processes do not inherit them."""
-    named = {key.variable for key in keys().values() if key.kind.secret}
+    named = {key.variable for key in keys().values() if key.value_type.secret}
     return named | {PASSWORD_VARIABLE}
 
 

@@ -1,6 +1,6 @@
 """Value types of the configuration: how a value is read, and how it is written as TOML.
 
-A raw value is a TOML value, or the text of a variable or flag. A text is valid in every source:
+A raw value is a TOML value, or the text of a variable or flag. A string is valid in every source:
 `port = "7419"` in the file equals MILLRACE_FAKTORY_PORT=7419.
 """
 
@@ -46,7 +46,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*(?:b|([kmgt])(i?)b)?", re.IGNORECASE)
 
 
 def parse_size(value: object) -> int:
-    """Bytes, from a number or a text like "64MiB" (powers of 1024) or "1GB" (powers of 1000)."""
+    """Bytes, from a number or a string: "64MiB" (powers of 1024), "1GB" (powers of 1000)."""
     size = -1
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
@@ -58,7 +58,7 @@ def parse_size(value: object) -> int:
     return size
 
 
-def write_size(size: int) -> str:
+def toml_size(size: int) -> str:
     for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size and size % unit == 0:
             return f'"{size // unit}{name}"'
@@ -70,7 +70,7 @@ _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_00
 
 
 def parse_duration(value: object) -> float:
-    """Seconds, from a number or a text like "500ms", "30s", "2m", "1h" or "1d"."""
+    """Seconds, from a number or a string such as "500ms", "30s", "2m", "1h" or "1d"."""
     seconds: float = -1
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = value
@@ -82,7 +82,7 @@ def parse_duration(value: object) -> float:
     return float(seconds)
 
 
-def write_duration(seconds: float) -> str:
+def toml_duration(seconds: float) -> str:
     for unit in ("h", "m", "s", "ms"):
         amount = seconds * 1000 / _MILLISECONDS[unit]
         if amount >= 1 and amount == round(amount):
@@ -97,7 +97,7 @@ def _read_period(value: object) -> float:
 
 
 def _write_period(seconds: float) -> str:
-    return write_duration(seconds) if seconds else '"off"'
+    return toml_duration(seconds) if seconds else '"off"'
 
 
 def _read_memory(value: object) -> int:
@@ -105,12 +105,12 @@ def _read_memory(value: object) -> int:
         return 0
     size = parse_size(value)
     if size < MIN_MEMORY:
-        raise invalid_value(f'"auto" or a size of at least {write_size(MIN_MEMORY)}', value)
+        raise invalid_value(f'"auto" or a size of at least {toml_size(MIN_MEMORY)}', value)
     return size
 
 
 def _write_memory(size: int) -> str:
-    return write_size(size) if size else '"auto"'
+    return toml_size(size) if size else '"auto"'
 
 
 def _read_mode(value: object) -> int:
@@ -181,7 +181,7 @@ def _read_secret(value: object) -> str:
 
 
 def _read_patterns(value: object) -> tuple[str, ...]:
-    """Glob patterns: a list, or a text with a JSON list or with words."""
+    """Glob patterns: a list, or a string that contains a JSON list or words."""
     words = value
     if isinstance(value, str):
         try:
@@ -261,11 +261,11 @@ def min_count(minimum: int) -> ValueType:
 
 
 def min_size(minimum: int) -> ValueType:
-    return _at_least(minimum, "size", parse_size, write_size)
+    return _at_least(minimum, "size", parse_size, toml_size)
 
 
 def min_duration(minimum: float) -> ValueType:
-    return _at_least(minimum, "duration", parse_duration, write_duration)
+    return _at_least(minimum, "duration", parse_duration, toml_duration)
 
 
 def choice(literal: Any) -> ValueType:
@@ -291,7 +291,7 @@ Location = Annotated[str, ValueType(_read_location, quoted)]
 FileMode = Annotated[int, ValueType(_read_mode, lambda mode: f'"{mode:04o}"')]
 Text = Annotated[str, ValueType(_read_text, quoted)]
 Patterns = Annotated[tuple[str, ...], ValueType(_read_patterns, _write_patterns)]
-Duration = Annotated[float, ValueType(parse_duration, write_duration)]
+Duration = Annotated[float, ValueType(parse_duration, toml_duration)]
 #: An interval; 0 means never.
 Period = Annotated[float, ValueType(_read_period, _write_period)]
 #: A limit on memory; 0 means automatic.

@@ -42,7 +42,7 @@ from .removal import Removal
 from .restoration import Restoration
 from .retention import RETENTION_SETTING, Retention, changed_setting
 from .state_index import StateIndex
-from .statistics import QueueDay, Statistics
+from .statistics import QueueDay, Statistics, Tallies
 from .table import JobTable
 from .tables import Tables, VisibleDays
 from .timers import UNAVAILABLE_RETRY, TimerHeap
@@ -71,7 +71,7 @@ class Engine:
         #: The server's clock when a job last became ready.
         self.clock = 0
         self.table = JobTable(rules)
-        # The same dictionaries as in the components, for reading. A flush replaces these two, so a
+        # The same tables as in the components, for reading. A flush replaces these two, so a
         # reference to them must not be kept across turns.
         self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
         self.queue_set = QueueSet(self.jobs)
@@ -89,6 +89,7 @@ class Engine:
         self.failure_groups = FailureGroups(self.jobs)
         self.totals = Totals()
         self.statistics = Statistics()
+        self.tallies = Tallies()
         self.recent_durations = RecentDurations()
         self.timer_counts = TimerCounts()
 
@@ -116,6 +117,9 @@ class Engine:
         self.flush_count = 0
         #: Whether a store makes changes durable. Without one, no reply waits.
         self.durable = False
+        #: Whether transitions are recorded in the change set. A server without a store needs no
+        #: record of them.
+        self.records_transitions = True
         #: The change set that the store is committing.
         self.committing: ChangeSet | None = None
         #: Owners of work that continues after the next commit, successful or not: their `wake` is
@@ -273,7 +277,7 @@ class Engine:
 
     def current_statistics(self) -> Statistics:
         """The current statistics of all queues."""
-        self.statistics.update(self.change_set, self.recent_durations)
+        self.tallies.settle(self.statistics, self.recent_durations)
         return self.statistics
 
     def retention_of(self, name: str) -> int | None:
@@ -289,7 +293,7 @@ class Engine:
     def version(self) -> tuple[int, int, int]:
         """A value that differs after every durable change."""
         change_set = self.change_set
-        return self.turn, len(change_set.events), change_set.edits
+        return self.turn, change_set.event_count, change_set.edits
 
     @property
     def has_uncommitted(self) -> bool:
@@ -410,7 +414,8 @@ class Engine:
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Return a lease that did not reach its holder. The attempt does not count, unless the
-        holder knows its number: then set `counted`, so that no other lease has this number.
+        holder knows its number: then set `counted`, so that no other lease has this number. If such
+        an attempt is the last one of the job, the lease ends as if it had expired.
         """
         self.leases.release(job, now, counted=counted)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 from .queues import Queue
 from .states import BLOCKED, DONE, LEASED, SCHEDULED
 from .statistics import QueueDay
@@ -15,6 +16,8 @@ from .statistics import QueueDay
 if TYPE_CHECKING:
     from .engine import Engine
 
+#: An index of jobs by seq or by jid.
+Index = Mapping[Any, Job] | JobsBySeq
 Allows = Callable[[str], bool]
 Check = Callable[[str], None]
 
@@ -24,7 +27,7 @@ class Tables:
     them must not be kept across turns.
     """
 
-    jobs: Mapping[int, Job]
+    jobs: Mapping[int, Job] | JobsBySeq
     by_jid: Mapping[str, Job]
     queues: Mapping[str, Queue]
     scheduled: Mapping[int, Job]
@@ -77,7 +80,7 @@ def _only(state: int) -> slice:
     return slice(state, state + 1)
 
 
-def examined(index: Mapping[Any, Job]) -> Iterator[Job | None]:
+def examined(index: Index) -> Iterator[Job | None]:
     """The present jobs of an index, for work in slices. In place of a job that the rule of the
     caller excludes, None, so that the work can count it.
     """
@@ -90,13 +93,13 @@ def examined(index: Mapping[Any, Job]) -> Iterator[Job | None]:
 class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 
-    def __init__(self, index: Callable[[], Mapping[Any, Job]], allows: Allows) -> None:
+    def __init__(self, index: Callable[[], Index], allows: Allows) -> None:
         #: A flush replaces the table of all jobs.
         self._index = index
         self.allows = allows
 
     @property
-    def all_jobs(self) -> Mapping[Any, Job]:
+    def all_jobs(self) -> Index:
         return self._index()
 
     def __getitem__(self, key: Any) -> Job:
@@ -124,7 +127,7 @@ class CountedJobs(VisibleJobs):
 
     def __init__(
         self,
-        index: Callable[[], Mapping[Any, Job]],
+        index: Callable[[], Index],
         allows: Allows,
         queues: "VisibleQueues",
         states: slice,

@@ -31,7 +31,7 @@ def ship_folder(folder: Path, lake: LakeLocation, max_events: int, progress: Pro
         store.load().fill(engine)
         with Shipment(folder, lake, max_events) as shipment:
             _ship(shipment, store.outbox.next_event, progress)
-            store.outbox.shipped(shipment.next)
+            store.outbox.mark_shipped(shipment.next)
         while store.outbox.has_shipped_events:
             store.prepare(ChangeSet(), engine)
             store.commit()

@@ -65,6 +65,16 @@ class Reply:
         self.optional = optional
 
 
+class FixedReply:
+    """A frequent reply whose bytes never change, for `reply_fixed`."""
+
+    __slots__ = ("held", "immediate")
+
+    def __init__(self, data: bytes) -> None:
+        self.immediate = Reply(data, must_wait=False)
+        self.held = Reply(data, must_wait=True)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Hub:
     """The state shared by all connections of one protocol."""
@@ -283,6 +293,10 @@ class Connection:
     def reply(self, data: bytes) -> None:
         """Add a reply."""
         self.replies.append(Reply(data, self.caller.must_wait))
+
+    def reply_fixed(self, reply: FixedReply) -> None:
+        """Add a reply as `reply` does, without creating it."""
+        self.replies.append(reply.held if self.caller.must_wait else reply.immediate)
 
     def reply_with_job(self, job: Job, data: bytes) -> None:
         """Add a reply with a job that was leased to this client."""

@@ -35,7 +35,7 @@ from millrace.journal.location import parse_location
 from millrace.protocols.registry import PROTOCOLS
 from millrace.protocols.spec import HubContext, load_spec, protocol_rules
 from millrace.records import AuditEntry
-from millrace.store import Store, StoreError, StoreFailing
+from millrace.store import Store, StoreError, StoreWriteFailed
 from millrace.store.folders import open_store
 
 from . import file_limits, logs
@@ -94,7 +94,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
             check_restored_copy(
                 config.server.data, parse_location(config.lake_uri), store.outbox.next_committed
             )
-    except StoreFailing as error:
+    except StoreWriteFailed as error:
         folder = config.server.data
         log.critical(
             "Cannot open data folder %s: %s. Fix the problem and start again.", folder, error

@@ -241,7 +241,7 @@ class JournalShipper:
         if reply.files:
             self._report_recovery()
         self._next = reply.next
-        self._outbox.shipped(reply.next)
+        self._outbox.mark_shipped(reply.next)
         if self._outbox.has_shipped_events:
             self._trim()
         ready = [done for until, done in self._requests if until <= reply.next]

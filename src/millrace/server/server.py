@@ -244,7 +244,7 @@ class Server:
             self._dispatch(now)
         change_set, turns = engine.change_set, self.turns
         if not turns.due:
-            if len(change_set.events) >= MAX_UNAWAITED_EVENTS:
+            if change_set.event_count >= MAX_UNAWAITED_EVENTS:
                 turns.schedule()
             elif turns.durable and change_set:
                 if change_set.has_only_leases:

@@ -65,11 +65,11 @@ class ProcessStatus:
 def settings(loaded: LoadedConfig) -> list[Setting]:
     """Every key as `millrace config` shows it; secrets are hidden."""
     found = []
-    for dotted, key in keys().items():
-        value = value_of(loaded.config, dotted)
-        shown = quoted(HIDDEN) if key.kind.secret and value else key.kind.write(value)
-        source = _printable(loaded.sources[dotted])
-        found.append(Setting(dotted, shown, source, key.doc.text, key.doc.reload))
+    for dotted_name, key in keys().items():
+        value = value_of(loaded.config, dotted_name)
+        shown = quoted(HIDDEN) if key.value_type.secret and value else key.value_type.write(value)
+        source = _printable(loaded.sources[dotted_name])
+        found.append(Setting(dotted_name, shown, source, key.doc.text, key.doc.reload))
     return found
 
 

@@ -24,7 +24,7 @@ from millrace.engine.change_set import ChangeSet
 from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Connection, Reply
-from millrace.store import Store, StoreError, StoreFailing, StoreSnapshot, must_write
+from millrace.store import Store, StoreError, StoreSnapshot, StoreWriteFailed, must_write
 from millrace.store.store import release_payloads
 
 from .commit_thread import CommitThread
@@ -90,6 +90,7 @@ class Turns:
         self._delaying = False
         self._committing: tuple[ChangeSet, list[HeldReplies]] | None = None
         self._idle: asyncio.Future[None] | None = None
+        engine.records_transitions = store is not None
         if store is None:
             return
         engine.durable = True
@@ -193,7 +194,7 @@ class Turns:
                     or not self.engine.change_set.has_only_leases
                 ):
                     self._end()
-        elif isinstance(error, StoreFailing):
+        elif isinstance(error, StoreWriteFailed):
             self._undo(change_set, held, str(error))
         elif isinstance(error, StoreError):
             self._failed(str(error))

@@ -1,6 +1,6 @@
 """Durability: load() once, then prepare(change set) and commit() per loop turn."""
 
-from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreFailing, SyncFailed
+from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreWriteFailed, SyncFailed
 from .memory import MemoryStore
 from .sqlite.store import SqliteStore
 from .store import Store, StoreSnapshot, must_write
@@ -12,8 +12,8 @@ __all__ = [
     "Store",
     "StoreDamaged",
     "StoreError",
-    "StoreFailing",
     "StoreSnapshot",
+    "StoreWriteFailed",
     "SyncFailed",
     "must_write",
 ]

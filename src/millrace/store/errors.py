@@ -5,7 +5,7 @@ class StoreError(Exception):
     """The store could not execute a request."""
 
 
-class StoreFailing(StoreError):
+class StoreWriteFailed(StoreError):
     """A change set could not be written (disk full, I/O error). The store may become writable
     again.
     """

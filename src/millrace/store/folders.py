@@ -1,4 +1,4 @@
-"""The stores of data folders: opens, reads, checks and copies the store of a folder.
+"""Functions that open, read, check and copy the store of a data folder.
 
 Every data folder has a SQLite database today. A second kind of store would be selected here.
 """
@@ -41,15 +41,17 @@ def outbox_reader(folder: Path) -> OutboxReader:
 
 
 def outbox_range(folder: Path) -> OutboxRange:
-    """The events of a folder, whether or not a server uses it. The folder is not changed."""
+    """The numbers of the first and the next event, and the size of the outbox of a folder. The
+    folder is not changed.
+    """
     from .sqlite.check import outbox_range  # noqa: PLC0415 - a server does not need it
 
     return outbox_range(folder)
 
 
 def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapshot:
-    """Read all data between two commits, whether or not a server uses the folder, which is not
-    changed.
+    """Read a consistent snapshot of all data, whether or not a server uses the folder. The folder
+    is not changed.
     """
     from .sqlite.check import read_snapshot  # noqa: PLC0415
 

@@ -7,7 +7,8 @@ rows of the rare objects of a job are parts of its row. To change the format:
    rows are shorter and still load;
 2. if a field of a job changes after the push, also add it at the end of `state_row`, and with a
    default to `Job.restore`;
-3. never remove or reorder a field: leave it unused, or raise schema.SCHEMA and migrate.
+3. never remove or reorder a field: leave it unused, or increment schema.SCHEMA and add
+   a migration.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,17 +20,18 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.details import JobDetails, LastError, Parked
 from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.statistics import QueueDay, Spread
 
 from .errors import ChecksumError
 
 #: The mask of a checksum and of its initial value: both have 32 bits.
-WORD: Final = 0xFFFF_FFFF
-#: The fields of an object. A row with fewer fields than today has an older format.
+UINT32_MASK: Final = 0xFFFF_FFFF
+#: The fields of an object. A row with fewer fields than the current format has an older format.
 Row = tuple[Any, ...]
 
 #: Position of the payload in the row of a job, or of its size if the payload is in the store.
-PAYLOAD_AT: Final = 3
+PAYLOAD_INDEX: Final = 3
 #: The lengths of the rows of a job and of its state.
 JOB_ROW_LENGTH: Final = 28
 STATE_ROW_LENGTH: Final = 18
@@ -38,28 +40,28 @@ _LATER_JOB_FIELDS: Final = [0, 0, 0, "", None]
 _LATER_STATE_FIELDS: Final = [0, "", None]
 #: Positions of other fields in the row of a job, of the details in the row of `Extra`, and of the
 #: earlier failures in the row of `Failure`.
-STATE_AT: Final = 10
-FAILURE_AT: Final = 21
-EXTRA_AT: Final = 22
-DETAILS_AT: Final = 5
-EARLIER_AT: Final = 6
-#: Names, durations and short wire fields that jobs share.
+STATE_INDEX: Final = 10
+FAILURE_INDEX: Final = 21
+EXTRA_INDEX: Final = 22
+DETAILS_INDEX: Final = 5
+EARLIER_INDEX: Final = 6
+#: Names of queues and short wire fields that jobs share.
 MAX_SHARED_VALUES: Final = 100_000
 MAX_SHARED_LENGTH: Final = 16
 _shared: Final[dict[Any, Any]] = {}
 
 
 def job_row(job: Job) -> Row:
-    history = job.history
+    history, terms = job.history, job.terms
     return (
         job.seq,
         job.jid,
-        job.kind,
+        terms.kind,
         job.stored_size or job.inline_payload,
-        job.origin,
+        terms.origin,
         job.created,
-        job.lease_duration,
-        job.retries,
+        terms.lease_duration,
+        terms.retries,
         job.wire_fields,
         job.queue,
         job.state,
@@ -76,7 +78,7 @@ def job_row(job: Job) -> Row:
         history.failure,
         job.extra,
         job.expires_at,
-        job.max_attempts,
+        terms.max_attempts,
         history.ended_at,
         history.outcome,
         history.lifetime,
@@ -201,14 +203,14 @@ decode_any = msgspec.msgpack.Decoder().decode
 
 
 def _failure(row: list[Any]) -> Failure:
-    if len(row) > EARLIER_AT and row[EARLIER_AT] is not None:
-        row[EARLIER_AT] = [tuple(each) for each in row[EARLIER_AT]]
+    if len(row) > EARLIER_INDEX and row[EARLIER_INDEX] is not None:
+        row[EARLIER_INDEX] = [tuple(each) for each in row[EARLIER_INDEX]]
     return Failure(*row)
 
 
 def _extra(row: list[Any]) -> Extra:
-    if len(row) > DETAILS_AT and row[DETAILS_AT] is not None:
-        row[DETAILS_AT] = _details(row[DETAILS_AT])
+    if len(row) > DETAILS_INDEX and row[DETAILS_INDEX] is not None:
+        row[DETAILS_INDEX] = _details(row[DETAILS_INDEX])
     return Extra(*row)
 
 
@@ -264,7 +266,7 @@ def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
     )
 
 
-def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
+def _add_missing_fields(row: list[Any], length: int, later_fields: list[Any]) -> None:
     """Add the fields that a row of an older version does not have."""
     missing = length - len(row)
     if not 0 <= missing <= len(later_fields):
@@ -272,38 +274,38 @@ def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
     row += later_fields[len(later_fields) - missing :]
 
 
-def job_of(row: list[Any]) -> Job:
-    """The job of a row, which must not be used again. Jobs share equal short values, and a job uses
-    one object for equal times, so that jobs take no more memory after a restart than before it.
+def job_from_row(row: list[Any]) -> Job:
+    """Convert a row to a job. The caller must not use the row again. Jobs share equal short values,
+    and a job uses one object for equal times, so that jobs take no more memory after a restart than
+    before it.
     """
     if len(row) != JOB_ROW_LENGTH:
-        _complete(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
-    kind, queue, duration, created = row[2], row[9], row[6], row[5]
-    kind, queue = _shared.setdefault(kind, kind), _shared.setdefault(queue, queue)
-    duration = _shared.setdefault(duration, duration)
+        _add_missing_fields(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
+    queue, created = row[9], row[5]
+    queue = _shared.setdefault(queue, queue)
     wire_fields: bytes = row[8]
     if len(wire_fields) <= MAX_SHARED_LENGTH:
         wire_fields = _shared.setdefault(wire_fields, wire_fields)
     if len(_shared) > MAX_SHARED_VALUES:
         _shared.clear()
-    payload: Any = row[PAYLOAD_AT]
+    payload: Any = row[PAYLOAD_INDEX]
     stored_size = 0
     if isinstance(payload, int):  # the size of a payload in the store
         stored_size, payload = payload, b""
-    extra = row[EXTRA_AT]
+    extra = row[EXTRA_INDEX]
     # Separate arguments instead of `*row`: the compiled code then calls the constructor directly.
     return Job(
         row[0],
         row[1],
-        kind,
+        row[2],
         payload,
         row[4],
         created,
-        duration,
+        row[6],
         row[7],
         wire_fields,
         queue,
-        row[STATE_AT],
+        row[STATE_INDEX],
         row[11],
         created if row[12] == created else row[12],
         row[13],
@@ -317,28 +319,28 @@ def job_of(row: list[Any]) -> Job:
 
 
 def decode_job(record: bytes) -> Job:
-    return job_of(decode_any(record))
+    return job_from_row(decode_any(record))
 
 
 def decode_jobs(
-    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: dict[int, Job]
+    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: JobsBySeq
 ) -> int:
     """Add the jobs of rows (seq, checksum, record) to `jobs`. Return the total of the checksums.
     The start-up time depends on this loop.
     """
     total = 0
     for seq, checksum, record in rows:
-        if crc32(record, seq & WORD ^ checksum_start) != checksum:
+        if crc32(record, seq & UINT32_MASK ^ checksum_start) != checksum:
             raise ChecksumError(f"job {seq} does not match its checksum")
         total += checksum
-        jobs[seq] = job_of(decode_any(record))
+        jobs.put(seq, job_from_row(decode_any(record)))
     return total
 
 
 def apply_state(job: Job, row: list[Any]) -> None:
     """Assign the mutable fields of a row, which must not be used again."""
     if len(row) != STATE_ROW_LENGTH:
-        _complete(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
+        _add_missing_fields(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
     queue, extra = row[1], row[14]
     job.restore(
         _shared.setdefault(queue, queue),
@@ -389,7 +391,7 @@ def encode_job(job: Job, *, without_payload: bool) -> bytes:
 
 def _row_without_payload(job: Job) -> Row:
     row = job_row(job)
-    return (*row[:PAYLOAD_AT], len(job.inline_payload), *row[PAYLOAD_AT + 1 :])
+    return (*row[:PAYLOAD_INDEX], len(job.inline_payload), *row[PAYLOAD_INDEX + 1 :])
 
 
 def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
@@ -401,7 +403,7 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
     size = 0
     for row in new:
         piece.append(row)
-        payload = row[PAYLOAD_AT]
+        payload = row[PAYLOAD_INDEX]
         size += 0 if isinstance(payload, int) else len(payload)
         size += len(row[8]) + 1000  # the wire fields
         if size >= max_bytes:
@@ -410,14 +412,14 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
     yield encode((piece, changed, gone))
 
 
-def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+def replay(blob: bytes, jobs: JobsBySeq, touched: dict[int, None]) -> None:
     """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change to an unknown
     job is skipped: the job was removed before the store wrote its row, as a later change set shows.
     """
     new, changed, gone = decode_any(blob)
     for row in new:
-        job = job_of(row)
-        jobs[job.seq] = job
+        job = job_from_row(row)
+        jobs.put(job.seq, job)
         touched[job.seq] = None
     for row in changed:
         known = jobs.get(row[0])
@@ -425,5 +427,5 @@ def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
             apply_state(known, row)
         touched[row[0]] = None
     for seq in gone:
-        jobs.pop(seq, None)
+        jobs.pop(seq)
         touched[seq] = None

@@ -3,7 +3,7 @@
 - `Store`: the jobs and settings of a server, written one change set per turn;
 - `Outbox`: the committed events that are not shipped yet, as the server sees them;
 - `OutboxReader`: the same events for another process;
-- `StoreSnapshot`: all data of a store between two commits.
+- `StoreSnapshot`: all data of a store after one commit.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +16,7 @@ from millrace.engine.counters import Totals
 from millrace.engine.engine import Engine
 from millrace.engine.events import Row
 from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
 from millrace.engine.restoration import in_order
 from millrace.engine.statistics import Statistics
@@ -27,7 +28,7 @@ Progress = Callable[[int, int], None]
 class StoreSnapshot(msgspec.Struct):
     """All data of a store."""
 
-    jobs: dict[int, Job] = {}
+    jobs: JobsBySeq = msgspec.field(default_factory=JobsBySeq)
     queues: dict[str, bool] = {}
     settings: dict[str, bytes] = {}
     next_seq: int = 1
@@ -43,7 +44,7 @@ class StoreSnapshot(msgspec.Struct):
         """
         jobs = in_order(self.jobs.values())
         if self.jobs is not engine.jobs:
-            self.jobs = {}
+            self.jobs = JobsBySeq()
         engine.restore(jobs, self.queues)
         engine.next_seq = max(engine.next_seq, self.next_seq)
         self.fill_counters(engine)
@@ -123,7 +124,7 @@ class Outbox(Protocol):
         """The size of the events in bytes."""
         ...
 
-    def shipped(self, until: int) -> None:
+    def mark_shipped(self, until: int) -> None:
         """Record that the events before `until` are in the lake: change sets may delete them."""
         ...
 
@@ -141,7 +142,7 @@ class Store(Protocol):
     def outbox(self) -> Outbox: ...
 
     def load(
-        self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
+        self, progress: Progress | None = None, jobs: JobsBySeq | None = None
     ) -> StoreSnapshot:
         """Return all committed data. The server calls it once before the first change set, and
         again if a change set that cleared everything could not be written. The jobs are added to
@@ -206,7 +207,7 @@ class EventRange(NamedTuple):
     size: int
 
     @property
-    def after(self) -> int:
+    def next_event(self) -> int:
         """The number of the event that follows."""
         return self.first + len(self.rows)
 
@@ -215,7 +216,7 @@ class OutboxReader(Protocol):
     """Reads an outbox while its server is running, without affecting the server."""
 
     def range(self) -> OutboxRange:
-        """The events after the last commit."""
+        """The range of the committed events."""
         ...
 
     def read(self, start: int) -> Iterator[EventRange]:

@@ -268,7 +268,7 @@ def _stage(
         line = bytes(unit)
         try:
             push = work_unit.read(line, now)
-            if extensions.MARK in push.wire_fields:
+            if extensions.may_have_extensions(push):
                 extensions.apply_extensions(push, engine)
             if b'"priority"' in line:
                 push.rank = _priority(line, push.rank)

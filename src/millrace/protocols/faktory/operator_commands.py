@@ -11,7 +11,7 @@ from . import info
 from . import mutate as mutations
 from .replies import (
     MAX_ECHO,
-    OK,
+    OK_REPLY,
     bulk,
     decode_lossy,
     error_reply,
@@ -71,7 +71,7 @@ def _change_queues(
         connection.reply_error(error_reply(str(problem)))
         return
     connection.caller.wait()
-    connection.reply(OK)
+    connection.reply_fixed(OK_REPLY)
 
 
 def mutate(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
@@ -93,7 +93,7 @@ def _mutate_in_slices(
         connection.reply_error(error_reply(str(problem)))
         return
     connection.caller.wait()
-    connection.reply(OK)
+    connection.reply_fixed(OK_REPLY)
 
 
 def worker(connection: "FaktoryConnection", argument: bytes | None, _now: int) -> None:
@@ -113,4 +113,4 @@ def worker(connection: "FaktoryConnection", argument: bytes | None, _now: int) -
         raise ClientError(f"worker {words[1][:MAX_ECHO]} is not connected")
     for worker in chosen:
         connection.hub.advance(worker, states[words[0].upper()])
-    connection.reply(OK)
+    connection.reply_fixed(OK_REPLY)

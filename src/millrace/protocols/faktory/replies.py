@@ -2,9 +2,11 @@
 
 from typing import Final
 
+from millrace.protocols.connection import FixedReply
 from millrace.protocols.errors import ClientError
 
 OK: Final = b"+OK\r\n"
+OK_REPLY: Final = FixedReply(OK)
 NULL_BULK: Final = b"$-1\r\n"
 #: Maximum length of a client's text in an error.
 MAX_ECHO: Final = 200

@@ -7,6 +7,7 @@ from millrace.engine import consistency
 from millrace.engine.annotations import Annotations
 from millrace.engine.consistency import ConsistencyReport
 from millrace.engine.errors import QueueRefused
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.limits import LIMIT_PREFIX, Limit, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
@@ -76,7 +77,7 @@ def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
 
 def _tracked(q: Qless) -> dict[str, int]:
     """Return the tracked ids as the store has them."""
-    stored = Annotations({})
+    stored = Annotations(JobsBySeq())
     stored.load(q.engine.settings)
     return stored.tracked
 

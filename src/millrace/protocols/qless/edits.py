@@ -185,7 +185,7 @@ def forget_queue(q: Qless, now: int, args: Args) -> None:
     for name in map(q.queue_name, _some(args)):
         paused = q.is_paused(name)
         q.engine.forget_queue(name)
-        q.forget_queue(name)
+        q.forget_queue(name, by_client=True)
         q.pause(name, now, paused=paused)
 
 

@@ -8,7 +8,7 @@ meanwhile is listed once or not at all.
 from collections.abc import Generator
 from typing import Any, Final
 
-from millrace.engine.annotations import own_details
+from millrace.engine.annotations import own_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
@@ -60,10 +60,15 @@ FoundJobs = Generator[None, None, list[Job]]
 
 
 def _completed(q: Qless) -> FoundJobs:
-    """Return the completed jobs, the newest first."""
-    done = examined(q.engine.tables.done_kept)
-    found = yield from filter_in_slices(done, lambda job: q.is_listed(job.queue))
-    return found[::-1]
+    """Return the completed jobs, the newest first, by the clocks of their clients."""
+    rows = (
+        None
+        if job is None or not q.is_listed(job.queue)
+        else (read_details(job).done_at, job.jid, job.seq, job)
+        for job in examined(q.engine.tables.done_kept)
+    )
+    order = yield from reverse_sort_in_slices(rows)
+    return (yield from map_in_slices(order, lambda row: row[3]))
 
 
 def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
@@ -122,8 +127,8 @@ def range_of(size: int, first: int, last: int) -> tuple[int, int]:
     """Return the start and the end of the range from `first` to `last` of a list, inclusive.
     Negative values count from the end.
     """
-    first = max(0, first + size) if first < 0 else first
-    last = last + size if last < 0 else last
+    first = max(0, first + size) if first < 0 else min(first, size)
+    last = last + size if last < 0 else min(last, size - 1)
     return first, max(first, last + 1)
 
 

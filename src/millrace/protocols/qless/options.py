@@ -41,7 +41,7 @@ def queue_of_option(option: str) -> str | None:
     return None
 
 
-class Options:
+class QlessOptions:
     """The options of all databases by the engine's name, and the values that are read often."""
 
     def __init__(self, engine: Engine, names: DatabaseNames) -> None:

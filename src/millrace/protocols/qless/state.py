@@ -21,10 +21,10 @@ from millrace.protocols.registry import QLESS
 
 from .databases import DatabaseNames
 from .job_view import state_of
-from .options import CONFIG_PREFIX, Options, queue_of_option
+from .options import CONFIG_PREFIX, QlessOptions, queue_of_option
 from .publisher import Publisher
 from .throttles import Throttles
-from .workers import WORKER_PREFIX, Workers
+from .workers import WORKER_PREFIX, QlessWorkers
 
 if TYPE_CHECKING:
     from .hub import QlessHub
@@ -44,6 +44,9 @@ _SETTING_PREFIXES: Final = (
     LIMIT_PREFIX,
     PATTERNS,
 )
+
+#: Maximum number of queues that are remembered after a client has removed their names.
+MAX_FORGOTTEN: Final = 10_000
 
 
 def _is_of_qless(prefix: str, value: bytes) -> bool:
@@ -69,13 +72,15 @@ class Qless(DatabaseNames):
         #: Whether the lower priority number runs first in the dialect of the current command.
         self.lower_first = False
         self._built_for = (-1, -1)
-        self.options = Options(self.engine, self)
-        self.workers = Workers(self.engine, self, self.options)
+        self.options = QlessOptions(self.engine, self)
+        self.workers = QlessWorkers(self.engine, self, self.options)
         self.publisher = Publisher(self.engine, self, hub.pubsub)
         #: Time of the first put of each queue, by the callers' clocks.
         self.first_seen: dict[str, int] = {}
         #: Queues that were paused before their first job was put.
         self.paused_ahead: set[str] = set()
+        #: Queues whose names a client has removed. Their jobs and statistics stay until a flush.
+        self.forgotten: set[str] = set()
         self.throttles = Throttles(self)
 
     # Building
@@ -100,9 +105,6 @@ class Qless(DatabaseNames):
                     self.paused_ahead.add(key[len(_PAUSED) :])
             elif key.startswith(WORKER_PREFIX):
                 self.workers.last_seen.setdefault(key[len(WORKER_PREFIX) :], int(value))
-        for job in engine.tables.leased.values():
-            if job.holder_protocol == QLESS:
-                self.workers.last_seen.setdefault(job.holder, job.leased_at)
 
     def flush(self) -> None:
         """Remove all state except the scripts."""
@@ -131,7 +133,9 @@ class Qless(DatabaseNames):
         last_seen = self.workers.last_seen
         for worker in [name for name in last_seen if everything or self.is_listed(name)]:
             del last_seen[worker]
-        seen = [name for name in self.first_seen if everything or self.is_listed(name)]
+        known = dict.fromkeys((*self.first_seen, *self.forgotten))
+        seen = [name for name in known if everything or self.is_listed(name)]
+        self.forgotten.difference_update(seen)
         empty = [name for name in seen if not self._has_jobs(name)]
         for name in empty:
             self.engine.forget_queue(name)
@@ -280,6 +284,8 @@ class Qless(DatabaseNames):
             self.first_seen[queue] = now
             self.engine.set_setting(_QUEUE + queue, b"%d" % now)
 
-    def forget_queue(self, queue: str) -> None:
+    def forget_queue(self, queue: str, *, by_client: bool = False) -> None:
         if self.first_seen.pop(queue, None) is not None:
+            if by_client and len(self.forgotten) < MAX_FORGOTTEN:
+                self.forgotten.add(queue)
             self.engine.set_setting(_QUEUE + queue, None)

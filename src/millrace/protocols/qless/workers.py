@@ -7,7 +7,7 @@ from millrace.engine.engine import Engine
 
 from . import lua_values as lua
 from .databases import DatabaseNames
-from .options import Options
+from .options import QlessOptions
 
 #: The prefix of the settings of the engine that contain workers.
 WORKER_PREFIX: Final = "qless/worker/"
@@ -17,10 +17,10 @@ MAX_WORKERS: Final = 10_000
 WORKER_WRITE_INTERVAL: Final = 60_000_000
 
 
-class Workers:
+class QlessWorkers:
     """The workers of all databases, the least recently active first."""
 
-    def __init__(self, engine: Engine, names: DatabaseNames, options: Options) -> None:
+    def __init__(self, engine: Engine, names: DatabaseNames, options: QlessOptions) -> None:
         self._engine = engine
         self._names = names
         self._options = options
@@ -51,8 +51,11 @@ class Workers:
         oldest = now - lua.to_microseconds(self._options.number("max-worker-age"))
         while len(self.last_seen) >= MAX_WORKERS:
             self.forget(next(iter(self.last_seen)))
-        for name, heard in list(self.last_seen.items()):
+        old = []
+        for name, heard in self.last_seen.items():
             if self._names.is_listed(name):
                 if heard > oldest:
-                    return
-                self.forget(name)
+                    break
+                old.append(name)
+        for name in old:
+            self.forget(name)

@@ -15,28 +15,28 @@ from pathlib import Path
 from typing import Final
 
 from millrace.durable_files import sync
-from millrace.store.errors import DataFolderInUse, StoreError, StoreFailing
+from millrace.store.errors import DataFolderInUse, StoreError, StoreWriteFailed
 from millrace.store.store import CheckReport, Progress
 
-from .check import examine_folder, no_server_starting, reader, removing_log_index
+from .check import examine_folder, open_snapshot, prevent_server_start, remove_new_log_index
 from .commit_marker import CommitMarker, read_commit_marker
-from .error_translation import readable, translated
+from .error_translation import translate_errors, translate_record_errors
 from .folder import DATABASE, LOCK, lock, make_private
 from .reader import DatabaseContent
 from .schema import SCHEMA, check_schema
 
 #: Pages per step (8 MiB); each step reports its progress.
-PAGES: Final = 2048
+PAGES_PER_STEP: Final = 2048
 #: Space that must stay free on the disk in addition to the copy.
-MARGIN: Final = 16 << 20
+MIN_REMAINING_SPACE: Final = 16 << 20
 
 
 def back_up(source: Path, target: Path, progress: Progress | None = None) -> CheckReport:
     """Copy the data folder `source` to `target`, and return the findings about the copy."""
-    with translated(source):
+    with translate_errors(source):
         if not (source / DATABASE).exists():
             raise StoreError(f"there is no data folder with a database at {source}")
-    with translated(target):
+    with translate_errors(target):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise StoreError(
                 f"{target} already exists: give the name of a new folder, or of an empty one"
@@ -45,11 +45,11 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Che
     with _temporary_folder(target) as temporary:
         found = CheckReport(str(source))
         with (
-            translated(source),
-            no_server_starting(source, found),
-            removing_log_index(source, found),
+            translate_errors(source),
+            prevent_server_start(source, found),
+            remove_new_log_index(source, found),
         ):
-            turn = _copy(source, temporary, progress, served=bool(found.server))
+            turn = _copy(source, temporary, progress, server_running=bool(found.server))
         make_private(temporary)
         sync(temporary / DATABASE)
         findings = CheckReport(str(temporary))
@@ -93,17 +93,21 @@ def _temporary_folder(target: Path) -> Iterator[Path]:
         os.close(lock_fd)
 
 
-def _copy(source: Path, temporary: Path, progress: Progress | None, *, served: bool) -> int:
+def _copy(source: Path, temporary: Path, progress: Progress | None, *, server_running: bool) -> int:
     """Copy the database and return the last turn of the copy."""
     path = source / DATABASE
-    with translated(path), readable(path), reader(source, served=served) as db:
+    with (
+        translate_errors(path),
+        translate_record_errors(path),
+        open_snapshot(source, server_running=server_running) as db,
+    ):
         if check_schema(db, path) != SCHEMA:
             raise StoreError(
-                f"{path} has an older format: start this version's server on it first, or stop its "
-                "server and copy the folder"
+                f"{path} has an older format. Start a server of this version on the folder, which "
+                "migrates it, or stop the server and copy the folder."
             )
         content = DatabaseContent(db)
-        content.read_numbers()
+        content.read_summary()
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
         _check_space(temporary, pages * page_size)
@@ -121,7 +125,7 @@ def _copy(source: Path, temporary: Path, progress: Progress | None, *, served: b
         try:
             copy.execute("PRAGMA journal_mode = OFF")
             copy.execute("PRAGMA synchronous = OFF")
-            db.backup(copy, pages=PAGES, progress=report_progress)
+            db.backup(copy, pages=PAGES_PER_STEP, progress=report_progress)
         finally:
             copy.close()
         return content.turn
@@ -129,8 +133,8 @@ def _copy(source: Path, temporary: Path, progress: Progress | None, *, served: b
 
 def _check_space(temporary: Path, size: int) -> None:
     free = shutil.disk_usage(temporary).free
-    if free < size + MARGIN:
-        raise StoreFailing(
+    if free < size + MIN_REMAINING_SPACE:
+        raise StoreWriteFailed(
             f"the copy requires {size >> 20} MiB, but only {free >> 20} MiB are free "
             f"in {temporary.parent}"
         )

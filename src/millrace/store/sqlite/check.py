@@ -23,12 +23,18 @@ from millrace.store.errors import ChecksumError, StoreDamaged, StoreError
 from millrace.store.store import CheckReport, OutboxRange, Progress, StoreSnapshot
 
 from .chunked_jobs import ChunkedJobs, RecentChanges
-from .commit_marker import NAME, read_commit_marker
+from .commit_marker import MARKER_FILE_NAME, read_commit_marker
 from .connection import check_header, check_turn, has_database, was_creation_interrupted
-from .error_translation import readable, translated
+from .error_translation import translate_errors, translate_record_errors
 from .folder import DATABASE, LOCK, owner
 from .outbox_reader import SqliteOutboxReader
-from .reader import DatabaseContent, check_outbox, check_payloads, open_read_only, structure
+from .reader import (
+    DatabaseContent,
+    check_outbox,
+    check_payloads,
+    open_read_only,
+    structure_problems,
+)
 from .schema import SCHEMA, check_schema
 from .wal import log_of
 
@@ -45,31 +51,31 @@ _NO_INDEX: Final = (
 
 def check_folder(folder: Path, progress: Progress | None = None) -> CheckReport:
     """Examine a data folder. If a server uses it, the server continues, and the findings describe
-    the state between two commits.
+    a consistent snapshot.
     """
     findings = CheckReport(str(folder))
-    with translated(folder):
+    with translate_errors(folder):
         if not folder.is_dir():
             raise StoreError(f"there is no data folder {folder}")
-        with no_server_starting(folder, findings), removing_log_index(folder, findings):
+        with prevent_server_start(folder, findings), remove_new_log_index(folder, findings):
             examine_folder(folder, findings, progress)
     return findings
 
 
 def outbox_range(folder: Path) -> OutboxRange:
     findings = CheckReport(str(folder))
-    with no_server_starting(folder, findings), removing_log_index(folder, findings):
+    with prevent_server_start(folder, findings), remove_new_log_index(folder, findings):
         return SqliteOutboxReader(folder).range()
 
 
 def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapshot:
     path, findings = folder / DATABASE, CheckReport(str(folder))
     with (
-        translated(path),
-        readable(path),
-        no_server_starting(folder, findings),
-        removing_log_index(folder, findings),
-        reader(folder, served=bool(findings.server)) as db,
+        translate_errors(path),
+        translate_record_errors(path),
+        prevent_server_start(folder, findings),
+        remove_new_log_index(folder, findings),
+        open_snapshot(folder, server_running=bool(findings.server)) as db,
     ):
         version = check_schema(db, path)
         if version != SCHEMA:
@@ -87,9 +93,9 @@ def examine_folder(folder: Path, findings: CheckReport, progress: Progress | Non
     path = folder / DATABASE
     findings.bytes = sum(file.stat().st_size for file in folder.glob(DATABASE + "*"))
     try:
-        with translated(path), readable(path):
-            marked = read_commit_marker(folder)
-            if not has_database(path, folder / NAME, marked):
+        with translate_errors(path), translate_record_errors(path):
+            marked_turn = read_commit_marker(folder)
+            if not has_database(path, folder / MARKER_FILE_NAME, marked_turn):
                 raise StoreError(f"the data folder {folder} has no database")
             if was_creation_interrupted(path):
                 raise StoreError(
@@ -97,30 +103,30 @@ def examine_folder(folder: Path, findings: CheckReport, progress: Progress | Non
                     "Start a server on the folder again"
                 )
             check_header(path)
-            with reader(folder, served=bool(findings.server)) as db:
+            with open_snapshot(folder, server_running=bool(findings.server)) as db:
                 findings.format = check_schema(db, path)
                 if findings.format == 0:
-                    check_turn(folder, path, 0, marked)
+                    check_turn(folder, path, 0, marked_turn)
                 if findings.format == SCHEMA:
-                    _read(db, folder, marked, findings, progress)
+                    _check_content(db, folder, marked_turn, findings, progress)
                 _check_structure(db, path, findings)
     except StoreDamaged as damage:
         findings.problems.append(str(damage))
 
 
 @contextlib.contextmanager
-def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
+def open_snapshot(folder: Path, *, server_running: bool) -> Iterator[sqlite3.Connection]:
     """Open a connection with a consistent snapshot of the database."""
     path = folder / DATABASE
     log = log_of(path)
-    alone = not served and not (log.exists() and log.stat().st_size)
-    db = open_read_only(path, alone=alone)
+    no_writer = not server_running and not (log.exists() and log.stat().st_size)
+    db = open_read_only(path, no_writer=no_writer)
     try:
         try:
             db.execute("BEGIN")
             db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
-            if alone or error.sqlite_errorcode & 0xFF not in _NO_INDEX:
+            if no_writer or error.sqlite_errorcode & 0xFF not in _NO_INDEX:
                 raise
             raise StoreError(
                 f"cannot read {log}: SQLite needs to write an index next to it "
@@ -132,18 +138,18 @@ def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
         db.close()
 
 
-def _read(
+def _check_content(
     db: sqlite3.Connection,
     folder: Path,
-    marked: int,
+    marked_turn: int,
     findings: CheckReport,
     progress: Progress | None,
 ) -> None:
     path = folder / DATABASE
     content = DatabaseContent(db)
     try:
-        with readable(path):
-            content.read_numbers()
+        with translate_record_errors(path):
+            content.read_summary()
             summary, queues = content.summary, content.snapshot.queues
             jobs = ChunkedJobs(db, summary, RecentChanges(content.turns()))
             states: Counter[str] = Counter()
@@ -159,7 +165,7 @@ def _read(
             findings.events = summary.next_event - summary.first_event
             findings.jobs = {name: states[name] for name in STATE_NAMES if states[name]}
             findings.queues, findings.paused = len(queues), sum(queues.values())
-        check_turn(folder, path, content.turn, marked)
+        check_turn(folder, path, content.turn, marked_turn)
     except StoreDamaged as damage:
         findings.problems.append(str(damage))
 
@@ -188,23 +194,23 @@ def _blockers(chunk: list[Job], jobs: ChunkedJobs) -> Iterator[Job]:
         found = jobs.find(seq)
         if found is not None:
             row = list(records.job_row(found))
-            row[records.PAYLOAD_AT], row[records.FAILURE_AT], row[records.EXTRA_AT] = (
+            row[records.PAYLOAD_INDEX], row[records.FAILURE_INDEX], row[records.EXTRA_INDEX] = (
                 b"",
                 None,
                 None,
             )
             if found.state != DONE:
-                row[records.STATE_AT] = READY
-            yield records.job_of(row)
+                row[records.STATE_INDEX] = READY
+            yield records.job_from_row(row)
 
 
 def _check_structure(db: sqlite3.Connection, path: Path, findings: CheckReport) -> None:
-    for problem in structure(db, MAX_REPORTED):
+    for problem in structure_problems(db, MAX_REPORTED):
         findings.problems.append(f"{path}: {problem}")
 
 
 @contextlib.contextmanager
-def no_server_starting(folder: Path, findings: CheckReport) -> Iterator[None]:
+def prevent_server_start(folder: Path, findings: CheckReport) -> Iterator[None]:
     """Prevent a server from starting on the folder. If one is running, record its process id."""
     try:
         fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -222,7 +228,7 @@ def no_server_starting(folder: Path, findings: CheckReport) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def removing_log_index(folder: Path, findings: CheckReport) -> Iterator[None]:
+def remove_new_log_index(folder: Path, findings: CheckReport) -> Iterator[None]:
     """Remove the index that SQLite created to read the log."""
     before = set(folder.iterdir())
     try:

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from millrace.store.records import WORD
+from millrace.store.records import UINT32_MASK
 
 # The initial values differ, so that a row of one table is invalid in another.
 _TURN: Final = 0x7475_726E
@@ -58,23 +58,23 @@ decode_summary = msgspec.msgpack.Decoder(TurnSummary).decode
 
 
 def turn_sum(turn: int, summary: bytes, changes: bytes) -> int:
-    return crc32(changes, crc32(summary, turn & WORD ^ _TURN))
+    return crc32(changes, crc32(summary, turn & UINT32_MASK ^ _TURN))
 
 
 def job_sum(seq: int, record: bytes) -> int:
-    return crc32(record, seq & WORD ^ JOB)
+    return crc32(record, seq & UINT32_MASK ^ JOB)
 
 
 def state_sum(seq: int, record: bytes) -> int:
-    return crc32(record, seq & WORD ^ _STATE)
+    return crc32(record, seq & UINT32_MASK ^ _STATE)
 
 
 def payload_sum(seq: int, payload: bytes) -> int:
-    return crc32(payload, seq & WORD ^ _PAYLOAD)
+    return crc32(payload, seq & UINT32_MASK ^ _PAYLOAD)
 
 
 def queue_sum(place: int, name: str, paused: int) -> int:
-    return crc32(b"\1" if paused else b"\0", crc32(name.encode(), place & WORD ^ _QUEUE))
+    return crc32(b"\1" if paused else b"\0", crc32(name.encode(), place & UINT32_MASK ^ _QUEUE))
 
 
 def note_sum(key: str, value: bytes) -> int:
@@ -82,8 +82,8 @@ def note_sum(key: str, value: bytes) -> int:
 
 
 def day_sum(queue: str, day: int, record: bytes) -> int:
-    return crc32(record, crc32(queue.encode(), day & WORD ^ _DAY))
+    return crc32(record, crc32(queue.encode(), day & UINT32_MASK ^ _DAY))
 
 
 def events_sum(first: int, count: int, version: int, events: bytes) -> int:
-    return crc32(events, crc32(b"%d %d" % (count, version), first & WORD ^ _EVENTS))
+    return crc32(events, crc32(b"%d %d" % (count, version), first & UINT32_MASK ^ _EVENTS))

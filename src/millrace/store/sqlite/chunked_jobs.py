@@ -41,7 +41,7 @@ class RecentChanges:
     def _add(self, blob: bytes) -> None:
         new, changed, gone = records.decode_any(blob)
         for row in new:
-            job = records.job_of(row)
+            job = records.job_from_row(row)
             self.new[job.seq] = job
             self._states.pop(job.seq, None)
         for row in changed:
@@ -55,7 +55,7 @@ class RecentChanges:
             self._states.pop(seq, None)
             self._gone.add(seq)
 
-    def applied(self, job: Job) -> Job | None:
+    def apply_to(self, job: Job) -> Job | None:
         """A job from the tables with its changes from the turns; None if a turn removed or replaced
         it.
         """
@@ -83,7 +83,7 @@ class ChunkedJobs:
         for read, row in enumerate(self._db.execute(_ROW + "ORDER BY jobs.seq"), 1):
             jobs_sum += row[1]
             states_sum += row[3] or 0
-            job = self._recent.applied(_job(*row))
+            job = self._recent.apply_to(_job(*row))
             if job is not None:
                 chunk.append(job)
                 size += len(row[2])
@@ -108,7 +108,7 @@ class ChunkedJobs:
         if seq in self._recent.new:
             return self._recent.new[seq]
         for row in self._db.execute(_ROW + "WHERE jobs.seq = ?", (seq,)):
-            return self._recent.applied(_job(*row))
+            return self._recent.apply_to(_job(*row))
         return None
 
     def _checked(self, chunk: list[Job]) -> list[Job]:

@@ -17,7 +17,7 @@ from zlib import crc32
 
 log = logging.getLogger(__name__)
 
-NAME: Final = "mark"
+MARKER_FILE_NAME: Final = "mark"
 _SIZE: Final = 96
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _SYNCED: Final = "synced"
@@ -28,7 +28,7 @@ def _line(turn: int, boot: str) -> bytes:
     return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -37,7 +37,7 @@ def _boot() -> str:
 
 def read_commit_marker(folder: Path) -> int:
     """Return the last turn that the database must contain; 0 if it is unknown."""
-    path = folder / NAME
+    path = folder / MARKER_FILE_NAME
     try:
         line = path.read_bytes()
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def read_commit_marker(folder: Path) -> int:
     if turn < 0 or line != _line(turn, boot):
         log.warning("%s is damaged and will be rewritten: lost commits cannot be detected.", path)
         return 0
-    if boot != _SYNCED and (boot != _boot() or boot == "unknown"):
+    if boot != _SYNCED and (boot != _read_boot_id() or boot == "unknown"):
         log.info("Ignored %s: it was written before the machine was started.", path)
         return 0
     return turn
@@ -65,9 +65,9 @@ class CommitMarker:
     """The mark of an open store."""
 
     def __init__(self, folder: Path, *, sync: bool) -> None:
-        self._path = folder / NAME
+        self._path = folder / MARKER_FILE_NAME
         self._sync = sync
-        self._boot_id = _SYNCED if sync else _boot()
+        self._boot_id = _SYNCED if sync else _read_boot_id()
         self._fd = -1
         self._failed = False
 

@@ -7,10 +7,10 @@ from typing import Final
 from millrace.store.errors import ChecksumError, StoreDamaged
 
 from . import schema, wal
-from .commit_marker import NAME, read_commit_marker
-from .error_translation import ADVICE, damaged
+from .commit_marker import MARKER_FILE_NAME, read_commit_marker
+from .error_translation import ADVICE, damage_error
 from .folder import DatabaseLock
-from .reader import open_read_only, structure
+from .reader import open_read_only, structure_problems
 
 CACHE_KIB: Final = 32 << 10
 _MAGIC: Final = b"SQLite format 3\0"
@@ -28,11 +28,11 @@ class DatabaseFiles:
 
     def __init__(self, folder: Path, path: Path, *, sync: bool) -> None:
         #: The last turn that the database must contain.
-        self.marked = read_commit_marker(folder)
+        self.marked_turn = read_commit_marker(folder)
         self.guard: sqlite3.Connection | None = None
         if was_creation_interrupted(path):
             roll_back_creation(path)
-        if has_database(path, folder / NAME, self.marked):
+        if has_database(path, folder / MARKER_FILE_NAME, self.marked_turn):
             check_header(path)
         self.lock = DatabaseLock(path)
         if path.stat().st_size:
@@ -55,7 +55,7 @@ class DatabaseFiles:
     def _prepare(self, folder: Path, path: Path, *, sync: bool) -> None:
         version = schema.check_schema(self.db, path)
         if version == 0:
-            check_turn(folder, path, 0, self.marked)
+            check_turn(folder, path, 0, self.marked_turn)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
         # Some builds of SQLite overwrite deleted pages with zeros. A deletion then writes as much
@@ -65,7 +65,7 @@ class DatabaseFiles:
         self.db.execute("PRAGMA journal_size_limit = 16777216")
         self.db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if 0 < version < schema.SCHEMA:
-            for problem in structure(self.db):
+            for problem in structure_problems(self.db):
                 raise ChecksumError(problem)
         if version < schema.SCHEMA:
             schema.migrate(self.db, version)
@@ -87,7 +87,9 @@ class DatabaseFiles:
 
 
 def was_creation_interrupted(path: Path) -> bool:
-    """Whether a process ended while it created the database. Later, no such journal exists."""
+    """Whether a process ended while it created the database. After its creation the database uses a
+    write-ahead log, so this file does not exist.
+    """
     return path.with_name(path.name + "-journal").exists()
 
 
@@ -102,12 +104,12 @@ def roll_back_creation(path: Path) -> None:
         db.close()
 
 
-def has_database(path: Path, mark: Path, marked: int) -> bool:
-    """Whether the database exists. It must exist if its mark or its log does."""
+def has_database(path: Path, mark: Path, marked_turn: int) -> bool:
+    """Return whether the database exists. Raise StoreDamaged if only its mark or its log exists."""
     if path.exists() and path.stat().st_size:
         return True
     log = wal.log_of(path)
-    evidence = [mark] if marked else []
+    evidence = [mark] if marked_turn else []
     if log.exists() and wal.examine(log.read_bytes()).frames:
         evidence.append(log)
     if evidence:
@@ -127,14 +129,16 @@ def check_header(path: Path) -> None:
         header = file.read(100)
     is_valid = header[:16] == _MAGIC and len(header) == 100
     if not is_valid or header[18:24] not in _MODES or header[56:60] not in {_UTF8, _ZERO}:
-        raise damaged(path, "damaged, or not Millrace's: its header is invalid")
+        raise damage_error(
+            path, "the file is damaged or is not a Millrace database: its header is invalid"
+        )
     if header[52:56] != _ZERO:
-        raise damaged(path, "damaged: its header refers to pages that do not exist")
+        raise damage_error(path, "damaged: its header refers to pages that do not exist")
 
 
-def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
-    """Refuse a database that ends with `turn` if the later turn `marked` was committed."""
-    if turn >= marked:
+def check_turn(folder: Path, path: Path, turn: int, marked_turn: int) -> None:
+    """Refuse a database that ends with `turn` if the later turn `marked_turn` was committed."""
+    if turn >= marked_turn:
         return
     log = wal.log_of(path)
     if not log.exists():
@@ -145,7 +149,7 @@ def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
             or f"Its log {log} is truncated, or either file is an older copy. "
         )
     raise StoreDamaged(
-        f"{path} ends with turn {turn}, but turn {marked} was committed. {cause}"
+        f"{path} ends with turn {turn}, but turn {marked_turn} was committed. {cause}"
         f"Changes acknowledged after turn {turn} are missing. {ADVICE} To continue without them, "
-        f"remove {folder / NAME}."
+        f"remove {folder / MARKER_FILE_NAME}."
     )

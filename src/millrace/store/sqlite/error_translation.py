@@ -12,7 +12,7 @@ from millrace.store.errors import (
     ChecksumError,
     StoreDamaged,
     StoreError,
-    StoreFailing,
+    StoreWriteFailed,
     SyncFailed,
 )
 
@@ -33,13 +33,13 @@ _UNREADABLE_RECORD: Final = (
 ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
 
 
-def damaged(path: Path, what: str) -> StoreDamaged:
+def damage_error(path: Path, what: str) -> StoreDamaged:
     """An error that names the database, a damaged log, and the remedy."""
     return StoreDamaged(f"{path}: {what}. {wal.describe_damage(path)}{ADVICE}")
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Translate errors of SQLite and of the file system into store errors."""
     try:
         yield
@@ -56,24 +56,24 @@ def store_error(error: OSError | sqlite3.Error, path: Path) -> StoreError:
     if code in _SYNC_CODES:
         return SyncFailed(f"{path}: sync failed ({name}: {error})")
     if code == sqlite3.SQLITE_FULL:
-        return StoreFailing("disk full")
+        return StoreWriteFailed("disk full")
     if code == sqlite3.SQLITE_TOOBIG:
-        return StoreFailing("a record is too large for the store")
+        return StoreWriteFailed("a record is too large for the store")
     if code & 0xFF in _TRANSIENT_CODES:
-        return StoreFailing(f"the store is busy ({name})")
+        return StoreWriteFailed(f"the store is busy ({name})")
     if code & 0xFF == sqlite3.SQLITE_IOERR:
-        return StoreFailing(f"I/O error on the disk ({name})")
+        return StoreWriteFailed(f"I/O error on the disk ({name})")
     if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
         return StoreError(f"cannot use {path}: {error} ({name})")
-    return damaged(path, f"damaged, or not Millrace's ({error} {name})")
+    return damage_error(path, f"the file is damaged or is not a Millrace database ({error} {name})")
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def translate_record_errors(path: Path) -> Iterator[None]:
     """Translate errors of unreadable records into StoreDamaged."""
     try:
         yield
     except ChecksumError as error:
-        raise damaged(path, f"damaged: {error}") from error
+        raise damage_error(path, f"damaged: {error}") from error
     except _UNREADABLE_RECORD as error:
-        raise damaged(path, f"a record cannot be read ({error!r})") from error
+        raise damage_error(path, f"a record cannot be read ({error!r})") from error

@@ -1,7 +1,7 @@
 """The tables `jobs` and `states`, and the jobs that differ between them and memory.
 
 A generation contains the jobs of consecutive turns. When it is full, each commit writes some of its
-jobs to their tables ("folding") while the next generation fills; then its turns are deleted.
+jobs back to their tables while the next generation fills; then its turns are deleted.
 """
 
 import sqlite3
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.store import records
 from millrace.store.store import StoreState
 
@@ -24,10 +24,10 @@ from .payloads import PayloadTable
 GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
 MANY_DELETED_ROWS: Final = 10_000
-#: Each commit folds about this number of bytes of older jobs.
-FOLD_BYTES: Final = 65_536
-#: At start-up, the store folds this number of jobs at a time.
-FOLD_BATCH_SIZE: Final = 1000
+#: Each commit writes back about this number of bytes of older jobs.
+WRITE_BACK_BYTES: Final = 65_536
+#: At start-up, the store writes back this number of jobs at a time.
+WRITE_BACK_BATCH_SIZE: Final = 1000
 
 # The difference between memory and the tables for a job of a generation: it has no row, its state
 # differs, it was removed, or all of its rows may differ.
@@ -53,24 +53,24 @@ class Generations:
         self._new_bytes = 0
         #: Jobs of the new generation that have a row to delete.
         self._new_removed = 0
-        self._folding: dict[int, int] | None = None
-        self._folding_order: Iterator[int] = iter(())
-        #: The last turn of the folding generation.
-        self.folding_turn = 0
-        self._no_fold_until = 0
+        self._writing_back: dict[int, int] | None = None
+        self._write_back_order: Iterator[int] = iter(())
+        #: The last turn of the older generation.
+        self.write_back_turn = 0
+        self._no_write_back_until = 0
         self._deleted_rows = 0
 
     def restart(self, touched: dict[int, None], turn: int, turn_bytes: int) -> None:
         """Start with the jobs that may differ between the tables and memory."""
         self._new = dict.fromkeys(touched, _UNSURE)
         self._new_bytes = turn_bytes
-        self._folding = None
+        self._writing_back = None
         # If the disk was full, reserve the remaining space for the changes by clients.
-        self._no_fold_until = turn + 100 if touched else 0
+        self._no_write_back_until = turn + 100 if touched else 0
 
     def clear(self) -> None:
         """Remove all jobs. `delete_rows` must follow in the same transaction."""
-        self._new, self._folding, self._new_bytes, self._new_removed = {}, None, 0, 0
+        self._new, self._writing_back, self._new_bytes, self._new_removed = {}, None, 0, 0
         self._summary.jobs = self._summary.states = 0
 
     def delete_rows(self) -> None:
@@ -81,21 +81,21 @@ class Generations:
     def add_turn(self, change_set: ChangeSet, turn: int, size: int) -> None:
         """Add the jobs of a change set to the new generation."""
         new = self._new
-        folding: dict[int, int] = {} if self._folding is None else self._folding
+        older: dict[int, int] = {} if self._writing_back is None else self._writing_back
         for seq in change_set.new:
             new[seq] = _NEW
         for seq in change_set.changed:
-            if seq not in new and folding.get(seq) != _NEW:
+            if seq not in new and older.get(seq) != _NEW:
                 new[seq] = _CHANGED
         for seq in change_set.rewritten:
-            if new.get(seq) != _NEW and folding.get(seq) != _NEW:
+            if new.get(seq) != _NEW and older.get(seq) != _NEW:
                 new[seq] = _UNSURE
         for seq in change_set.removed:
             # A job without a row needs no deletion.
             if new.get(seq) == _NEW:
                 del new[seq]
-            elif folding.get(seq) == _NEW:
-                del folding[seq]
+            elif older.get(seq) == _NEW:
+                del older[seq]
                 new.pop(seq, None)
             else:
                 new[seq] = _GONE
@@ -106,32 +106,34 @@ class Generations:
             or len(new) > GENERATION_JOBS
             or self._new_removed >= MANY_DELETED_ROWS
         )
-        if full and self._folding is None:
-            self._folding, self._new, self._new_bytes, self._new_removed = new, {}, 0, 0
-            self._folding_order = iter(list(new))
-            self.folding_turn = turn
+        if full and self._writing_back is None:
+            self._writing_back, self._new, self._new_bytes, self._new_removed = new, {}, 0, 0
+            self._write_back_order = iter(list(new))
+            self.write_back_turn = turn
             self._deleted_rows = 0
 
-    def fold(self, state: StoreState, change_set: ChangeSet, turn: int, size: int) -> bool:
-        """Write some jobs of the folding generation to their tables. Return whether all of them
+    def write_back(self, state: StoreState, change_set: ChangeSet, turn: int, size: int) -> bool:
+        """Write some jobs of the older generation to their tables. Return whether all of them
         are written.
         """
-        if self._folding is None or turn <= self._no_fold_until:
+        if self._writing_back is None or turn <= self._no_write_back_until:
             return False
         changed = len(change_set.new) + len(change_set.changed) + len(change_set.removed)
         changed += len(change_set.rewritten)
-        if not self._fold_some(self._folding, state, 64 + 2 * changed, FOLD_BYTES + 2 * size):
+        if not self._write_back_jobs(
+            self._writing_back, state, 64 + 2 * changed, WRITE_BACK_BYTES + 2 * size
+        ):
             return False
-        self._folding = None
+        self._writing_back = None
         return True
 
     @property
     def deleted_many_rows(self) -> bool:
-        """Whether the last folded generation deleted many rows."""
+        """Whether the last generation that was written back deleted many rows."""
         return self._deleted_rows >= MANY_DELETED_ROWS
 
-    def _fold_some(
-        self, folding: dict[int, int], state: StoreState, max_jobs: int, max_bytes: int
+    def _write_back_jobs(
+        self, older: dict[int, int], state: StoreState, max_jobs: int, max_bytes: int
     ) -> bool:
         new: Rows = []
         changed: Rows = []
@@ -141,10 +143,10 @@ class Generations:
         for _ in range(max_jobs):
             if max_bytes <= 0:
                 break
-            seq = next(self._folding_order, None)
+            seq = next(self._write_back_order, None)
             if seq is None:
                 break
-            difference = folding.pop(seq, None)
+            difference = older.pop(seq, None)
             job = state.job(seq)
             if difference is None:
                 continue
@@ -163,10 +165,10 @@ class Generations:
         self._write(new, changed, unsure, gone)
         return seq is None
 
-    def fold_all(self, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+    def write_back_all(self, jobs: JobsBySeq, touched: dict[int, None]) -> None:
         """Write the result of replayed turns to the tables, in batches that need little memory."""
         seqs = iter(touched)
-        while batch := list(islice(seqs, FOLD_BATCH_SIZE)):
+        while batch := list(islice(seqs, WRITE_BACK_BATCH_SIZE)):
             existing = [seq for seq in batch if seq in jobs]
             encoded = ((seq, records.encode(jobs[seq])) for seq in existing)
             new = [(seq, checksums.job_sum(seq, record), record) for seq, record in encoded]

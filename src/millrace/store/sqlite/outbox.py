@@ -10,7 +10,7 @@ from .checksums import TurnSummary
 
 #: Each commit removes about this number of bytes of shipped events; more if it has no changes.
 TRIM_BYTES: Final = 256 << 10
-TRIM_BYTES_ALONE: Final = 4 << 20
+IDLE_TRIM_BYTES: Final = 4 << 20
 
 
 class SqliteOutbox:
@@ -39,7 +39,7 @@ class SqliteOutbox:
     def size(self) -> int:
         return self._summary.outbox_bytes
 
-    def shipped(self, until: int) -> None:
+    def mark_shipped(self, until: int) -> None:
         self.next_unshipped = max(self.next_unshipped, until)
         self.has_shipped_events = self._summary.first_event < self.next_unshipped
 

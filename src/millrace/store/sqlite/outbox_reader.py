@@ -17,7 +17,7 @@ from millrace.store.store import EventRange, OutboxRange
 
 from . import checksums
 from .checksums import TurnSummary
-from .error_translation import readable, translated
+from .error_translation import translate_errors, translate_record_errors
 from .folder import DATABASE
 from .reader import open_read_only
 
@@ -40,9 +40,9 @@ class SqliteOutboxReader:
         return OutboxRange(known.first_event, known.next_event, known.outbox_bytes)
 
     def read(self, start: int) -> Iterator[EventRange]:
-        while ranges := self._read_some(start):
+        while ranges := self._read_batch(start):
             yield from ranges
-            start = ranges[-1].after
+            start = ranges[-1].next_event
 
     def find(self, encoded: bytes, start: int, end: int) -> Iterator[EventRange]:
         while start < end:
@@ -57,12 +57,12 @@ class SqliteOutboxReader:
                     if size >= MAX_READ_BYTES:
                         after = row[0] + row[1]
                         break
-            with readable(self._path):
+            with translate_record_errors(self._path):
                 for row in found:
                     yield from _ranges([row], row[0])
             start = after
 
-    def _read_some(self, start: int) -> list[EventRange]:
+    def _read_batch(self, start: int) -> list[EventRange]:
         found: list[tuple[Any, ...]] = []
         size = 0
         with self._transaction() as db:
@@ -75,13 +75,13 @@ class SqliteOutboxReader:
                 size += len(row[4])
                 if size >= MAX_READ_BYTES:
                     break
-        with readable(self._path):
+        with translate_record_errors(self._path):
             return list(_ranges(found, start))
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open a connection with a consistent snapshot, for a short time."""
-        with translated(self._path), readable(self._path):
+        with translate_errors(self._path), translate_record_errors(self._path):
             db = open_read_only(self._path)
             try:
                 db.execute("BEGIN")

@@ -1,8 +1,9 @@
 """The table `payloads`: payloads that are too large to stay in memory.
 
 The rows of their jobs in `turns` and `jobs` contain only the size. A change set writes and deletes
-these payloads in its transaction, but on the commit thread: 32 MiB take 0.1 s. A payload stays in
-memory until its commit. Then the server reads it from here when a worker takes the job.
+these payloads in its transaction, but on the commit thread, because writing 32 MiB takes 0.1 s. A
+payload stays in memory until its commit. Then the server reads it from here when a worker takes the
+job.
 """
 
 import sqlite3
@@ -19,15 +20,15 @@ from millrace.store.errors import ChecksumError
 
 from . import checksums
 from .checksums import TurnSummary
-from .error_translation import readable, translated
+from .error_translation import translate_errors, translate_record_errors
 from .reader import open_read_only
 
 #: A payload above this size is stored in the table, unless the configuration has another limit.
 MAX_INLINE_PAYLOAD: Final = 4096
 #: A large payload is read in parts of this size.
 PART_SIZE: Final = 1 << 20
-#: A read covers this number of following seqs if the last read was at most `MAX_GAP` before it, and
-#: only payloads of up to `MAX_READ_AHEAD` bytes.
+#: If the last read was at most MAX_GAP seqs before it, a read also covers this number of following
+#: seqs. It skips payloads above MAX_READ_AHEAD bytes.
 READ_AHEAD_SEQS: Final = 64
 MAX_GAP: Final = 16
 MAX_READ_AHEAD: Final = 4096
@@ -52,7 +53,7 @@ class PayloadTable:
         self._had_row: dict[int, bool] = {}
         self._deleted_rows = 0
 
-    def restart(self, stored: SeqSet) -> None:
+    def load_rows(self, stored: SeqSet) -> None:
         """Continue with the rows that were read from the table."""
         self._stored = stored
         self._end()
@@ -116,13 +117,13 @@ class PayloadTable:
             self._had_row.setdefault(seq, False)
             self._stored.add(seq)
 
-    def committed(self) -> dict[int, bytes]:
+    def take_committed(self) -> dict[int, bytes]:
         """End the change set, and return its payloads."""
         stored = self._new
         self._end()
         return stored
 
-    def has_deleted_many_rows(self) -> bool:
+    def take_deleted_many_rows(self) -> bool:
         """Whether many rows have been deleted since this was last true."""
         if self._deleted_rows < MANY_DELETED_PAYLOADS:
             return False
@@ -178,7 +179,7 @@ class SqlitePayloadReader:
 
     def _read_ahead(self, seq: int) -> None:
         """Read this payload and the next ones, if they are small."""
-        with translated(self._path), readable(self._path):
+        with translate_errors(self._path), translate_record_errors(self._path):
             rows = self._open().execute(
                 "SELECT seq, sum, payload FROM payloads WHERE seq >= ? AND seq < ?"
                 " AND length(payload) <= ?",
@@ -187,14 +188,14 @@ class SqlitePayloadReader:
             self._ahead = {each: _checked(each, payload, found) for each, found, payload in rows}
 
     def _read(self, seq: int) -> bytes:
-        with translated(self._path), readable(self._path):
+        with translate_errors(self._path), translate_record_errors(self._path):
             rows = self._open().execute("SELECT sum, payload FROM payloads WHERE seq = ?", (seq,))
             for checksum, payload in rows.fetchall():
                 return _checked(seq, payload, checksum)
         return b""
 
     def read_large(self, seq: int) -> bytes:
-        with translated(self._path), readable(self._path):
+        with translate_errors(self._path), translate_record_errors(self._path):
             db = self._open()
             db.execute("BEGIN")
             try:
@@ -210,7 +211,7 @@ class SqlitePayloadReader:
         return b""
 
     def read_part(self, seq: int, start: int, size: int) -> bytes:
-        with translated(self._path), readable(self._path):
+        with translate_errors(self._path), translate_record_errors(self._path):
             db = self._open()
             if not db.execute("SELECT 1 FROM payloads WHERE seq = ?", (seq,)).fetchall():
                 return b""

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.seq_set import SeqSet
 from millrace.store import records
 from millrace.store.errors import ChecksumError
@@ -15,32 +16,32 @@ from millrace.store.store import Progress, StoreSnapshot
 
 from . import checksums
 from .checksums import JOB, TurnSummary
-from .error_translation import readable, translated
+from .error_translation import translate_errors, translate_record_errors
 from .small_tables import RowSums
 
 #: Loading reports its progress after this number of jobs.
 PROGRESS_INTERVAL: Final = 50_000
 #: Below this size of the database, a thread costs more than it saves.
-_SMALL: Final = 4 << 20
+_MIN_THREAD_BYTES: Final = 4 << 20
 
 
-def open_read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
-    """Return a connection that does not change the log when it is closed. Use `alone` if there is
-    no writer and no log: SQLite then creates no index of the log.
+def open_read_only(path: Path, *, no_writer: bool = False) -> sqlite3.Connection:
+    """Return a connection that does not change the log when it is closed. Use `no_writer` if
+    there is no writer and no log: SQLite then creates no index of the log.
     """
-    uri = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
+    uri = f"{path.absolute().as_uri()}?{'immutable=1' if no_writer else 'mode=ro'}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
 
 
 class DatabaseContent:
     """The data that was read, and the state that the store needs to continue writing."""
 
-    def __init__(self, db: sqlite3.Connection, jobs: dict[int, Job] | None = None) -> None:
+    def __init__(self, db: sqlite3.Connection, jobs: JobsBySeq | None = None) -> None:
         self._db = db
-        self.snapshot = StoreSnapshot({} if jobs is None else jobs)
+        self.snapshot = StoreSnapshot(JobsBySeq() if jobs is None else jobs)
         self.turn = 0
         self.summary = TurnSummary()
-        #: The place of each queue.
+        #: The position of each queue in the order of their creation.
         self.places: dict[str, int] = {}
         self.row_sums: RowSums = {"queues": {}, "notes": {}, "stats": {}}
         #: The jobs with a row in `payloads`.
@@ -51,16 +52,16 @@ class DatabaseContent:
 
     def read(self, progress: Progress | None = None) -> None:
         """Read everything except the events before `stats_event`, which Inspection reads."""
-        self.read_numbers()
+        self.read_summary()
         self._read_jobs(progress)
         self._read_states()
         self._replay_turns()
         self._read_payloads()
         self.read_stats()
 
-    def read_some(self, seqs: set[int]) -> None:
+    def read_jobs(self, seqs: set[int]) -> None:
         """Read only these jobs, without a check for missing jobs."""
-        self.read_numbers()
+        self.read_summary()
         jobs = self.snapshot.jobs
         for seq in seqs:
             for row in self._db.execute("SELECT seq, sum, record FROM jobs WHERE seq = ?", (seq,)):
@@ -70,10 +71,10 @@ class DatabaseContent:
             ):
                 records.apply_state(jobs[seq], _state(*row))
         self._replay_turns()
-        self.snapshot.jobs = {seq: job for seq, job in jobs.items() if seq in seqs}
+        self.snapshot.jobs = JobsBySeq(job for job in jobs.values() if job.seq in seqs)
         self.read_stats()
 
-    def read_numbers(self) -> None:
+    def read_summary(self) -> None:
         """Read the summary of the last turn, and the queues and settings."""
         last = "SELECT id, sum, tally, changes FROM turns ORDER BY id DESC LIMIT 1"
         for turn, checksum, packed, blob in self._db.execute(last):
@@ -223,7 +224,7 @@ class Inspection:
         self._error: BaseException | None = None
         self.problems: list[str] = []
         self._thread: Thread | None = None
-        if path.stat().st_size > _SMALL:
+        if path.stat().st_size > _MIN_THREAD_BYTES:
             self._thread = Thread(target=self._run, name="inspection", daemon=True)
             self._thread.start()
 
@@ -233,7 +234,7 @@ class Inspection:
             self._run()
         else:
             self._thread.join()
-        with translated(self._path), readable(self._path):
+        with translate_errors(self._path), translate_record_errors(self._path):
             if self._error is not None:
                 raise self._error
             if self.problems:
@@ -247,7 +248,7 @@ class Inspection:
 
     def _run(self) -> None:
         try:
-            self.problems = structure(self._db, self._max_problems)
+            self.problems = structure_problems(self._db, self._max_problems)
             if not self.problems:
                 check_payloads(self._db)
                 self._check_outbox()
@@ -262,7 +263,7 @@ class Inspection:
         check_outbox(self._db, summary)
 
 
-def structure(db: sqlite3.Connection, max_problems: int = 1) -> list[str]:
+def structure_problems(db: sqlite3.Connection, max_problems: int = 1) -> list[str]:
     """Return up to `max_problems` problems that SQLite finds in the structure of a database."""
     found: Iterable[tuple[str]] = db.execute(f"PRAGMA integrity_check({max_problems})")
     return [text.replace("*** in database main ***\n", "") for (text,) in found if text != "ok"]

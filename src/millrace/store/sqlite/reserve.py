@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 NAME: Final = "reserve"
 MAX_RESERVE_BYTES: Final = 16 << 20
 #: On a small disk, the reserve takes at most this fraction of it.
-DISK_FRACTION: Final = 8
+DISK_DIVISOR: Final = 8
 #: Free space that must remain in addition to the reserve.
 MIN_FREE_BYTES: Final = 2 << 20
 
@@ -58,4 +58,4 @@ class Reserve:
 
     def _size(self) -> int:
         disk = os.statvfs(self._folder)
-        return min(MAX_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // DISK_FRACTION)
+        return min(MAX_RESERVE_BYTES, disk.f_blocks * disk.f_frsize // DISK_DIVISOR)

@@ -13,7 +13,7 @@ from millrace.store.errors import ChecksumError, StoreDamaged
 
 from . import checksums
 from .checksums import TurnSummary
-from .error_translation import ADVICE, damaged
+from .error_translation import ADVICE, damage_error
 
 SCHEMA: Final = 4
 
@@ -36,12 +36,15 @@ TABLES: Final = {
     "payloads": "CREATE TABLE payloads (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
     " payload BLOB NOT NULL)",
 }
-_FIRST: Final = frozenset({"turns", "jobs", "states", "queues", "stats", "outbox", "meta"})
-#: The tables of each version. A damaged version number therefore starts no migration.
+_VERSION_1_TABLES: Final = frozenset(
+    {"turns", "jobs", "states", "queues", "stats", "outbox", "meta"}
+)
+#: The tables of each version. `check_schema` compares these names with the tables, so a damaged
+#: version number starts no migration.
 TABLE_NAMES: Final = {
-    1: _FIRST,
-    2: _FIRST | {"notes"},
-    3: (_FIRST | {"notes"}) - {"meta"},
+    1: _VERSION_1_TABLES,
+    2: _VERSION_1_TABLES | {"notes"},
+    3: (_VERSION_1_TABLES | {"notes"}) - {"meta"},
     4: frozenset(TABLES),
 }
 
@@ -56,15 +59,18 @@ def check_schema(db: sqlite3.Connection, path: Path) -> int:
     if version > SCHEMA:
         raise StoreDamaged(
             f"{path} was written by a newer version of Millrace (format {version}, this one reads "
-            f"{SCHEMA}), or is damaged. Start that version again. If there is none: {ADVICE}"
+            f"{SCHEMA}), or is damaged. Start that version again. If you have not used a newer "
+            f"version: {ADVICE}"
         )
     found = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     if version == 0 and not found:
         return 0
     expected = version in TABLE_NAMES and found.keys() == TABLE_NAMES[version]
     if not expected or (version == SCHEMA and found != TABLES):
-        raise damaged(
-            path, f"damaged, or not Millrace's: it does not have the tables of format {version}"
+        raise damage_error(
+            path,
+            "the file is damaged or is not a Millrace database: it does not have the tables of "
+            f"format {version}",
         )
     return version
 
@@ -86,7 +92,7 @@ def _add_notes_and_order(db: sqlite3.Connection) -> None:
 
 
 #: Queries that convert rows of format 2 to format 3, except turns.
-_SUMMED: Final = {
+_CHECKSUM_QUERIES: Final = {
     "jobs": "SELECT seq, job_sum(seq, record), record FROM old_jobs",
     "states": "SELECT seq, state_sum(seq, record), record FROM old_states",
     "queues": "SELECT rowid, queue_sum(rowid, name, paused), name, paused FROM old_queues",
@@ -115,7 +121,7 @@ def _add_sums(db: sqlite3.Connection) -> None:
     for table in tables:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
         db.execute(TABLES[table])
-    for table, rows in _SUMMED.items():
+    for table, rows in _CHECKSUM_QUERIES.items():
         db.execute(f"INSERT INTO {table} {rows}")
     _add_summaries(db)
     for table in tables:

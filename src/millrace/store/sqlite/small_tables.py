@@ -25,7 +25,7 @@ class SmallTables:
         self._places: dict[str, int] = {}
         self._last_place = 0
 
-    def restart(self, places: dict[str, int], row_sums: RowSums) -> None:
+    def load_rows(self, places: dict[str, int], row_sums: RowSums) -> None:
         """Continue with the rows that were read from the tables."""
         self._places, self._row_sums = places, row_sums
         self._last_place = max(places.values(), default=0)

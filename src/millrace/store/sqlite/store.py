@@ -2,11 +2,11 @@
 
 Writing each changed job to its own row would cost four statements per job, and most jobs exist only
 for a short time. A commit therefore inserts one row with the change set into `turns`, and one row
-of events into `outbox`. The store writes rows of `jobs` and `states` later ("folding"), a few with
+of events into `outbox`. The store writes rows of `jobs` and `states` back later, a few with
 each commit, and only for jobs that outlive a generation of turns. It then deletes those turns. The
 current data is always `jobs`, overlaid by `states`, followed by a replay of `turns` in order.
 
-- `jobs` contains each job at the time of its folding, with the payload, and is written once;
+- `jobs` contains each job at the time of its write-back, with the payload, and is written once;
 - `states` contains the mutable fields of jobs that changed later, without the payload;
 - `payloads` contains large payloads, which the other tables omit (payloads.py);
 - `queues`, `notes` and `stats` are small, and the store writes their rows directly;
@@ -27,19 +27,19 @@ from typing import Final
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.store import records
-from millrace.store.errors import StoreError, StoreFailing, SyncFailed
+from millrace.store.errors import StoreError, StoreWriteFailed, SyncFailed
 from millrace.store.store import Progress, StoreSnapshot, StoreState
 
 from . import checksums
 from .checksums import TurnSummary
 from .commit_marker import CommitMarker
 from .connection import CACHE_KIB, DatabaseFiles, check_turn
-from .error_translation import readable, store_error, translated
+from .error_translation import store_error, translate_errors, translate_record_errors
 from .folder import DATABASE, lock, make_private
 from .generations import Generations
-from .outbox import TRIM_BYTES, TRIM_BYTES_ALONE, SqliteOutbox
+from .outbox import IDLE_TRIM_BYTES, TRIM_BYTES, SqliteOutbox
 from .payloads import MAX_INLINE_PAYLOAD, PayloadTable, SqlitePayloadReader
 from .reader import DatabaseContent, Inspection
 from .reserve import Reserve
@@ -52,10 +52,10 @@ MAX_TURN_BYTES: Final = 256 << 20
 #: if it exceeds this size.
 MIN_SHRINK_BYTES: Final = 32 << 20
 MIN_SHRINK_BYTES_AFTER_FLUSH: Final = 4 << 20
-#: Shrinking copies the rest of the database while commits wait.
+#: Maximum size of the live data that shrinking copies. Commits wait for the copy.
 MAX_SHRINK_COPY_BYTES: Final = 64 << 20
-#: If the rest is larger, for example because of events that are not shipped yet, the store checks
-#: again after this number of commits, and when it has deleted all shipped events.
+#: If more live data remains, for example events that are not shipped yet, the store checks again
+#: after this number of commits, and when it has deleted all shipped events.
 SHRINK_CHECK_INTERVAL: Final = 256
 
 _NO_CHANGES: Final = records.encode(([], [], []))
@@ -75,7 +75,7 @@ class SqliteStore:
         self._lock = lock(folder)
         self._path = folder / DATABASE
         try:
-            with translated(self._path), readable(self._path):
+            with translate_errors(self._path), translate_record_errors(self._path):
                 make_private(folder)
                 self._files = DatabaseFiles(folder, self._path, sync=sync)
         except BaseException:
@@ -109,18 +109,18 @@ class SqliteStore:
     # Reading
 
     def load(
-        self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
+        self, progress: Progress | None = None, jobs: JobsBySeq | None = None
     ) -> StoreSnapshot:
         guard = self._files.guard
         inspection = None if guard is None else Inspection(guard, self._path)
         content = DatabaseContent(self._db, jobs)
         try:
-            with translated(self._path), readable(self._path):
+            with translate_errors(self._path), translate_record_errors(self._path):
                 # Each page is read once, so a cache would only waste memory.
                 self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB // 16}")
                 content.read(progress)
                 self._db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-            check_turn(self.folder, self._path, content.turn, self._files.marked)
+            check_turn(self.folder, self._path, content.turn, self._files.marked_turn)
         except BaseException:
             if inspection is not None:
                 inspection.stop()
@@ -129,9 +129,9 @@ class SqliteStore:
             inspection.finish()
             self._files.release()
         self._continue_from(content)
-        self._payloads.restart(content.stored_payloads)
-        with translated(self._path):
-            self._fold_all(content)
+        self._payloads.load_rows(content.stored_payloads)
+        with translate_errors(self._path):
+            self._write_back_all(content)
         if self._turn:
             self._commit_marker.write(self._turn)
         recovered = content.snapshot
@@ -141,8 +141,8 @@ class SqliteStore:
 
     def load_jobs(self, seqs: Iterable[int]) -> StoreSnapshot:
         content = DatabaseContent(self._db)
-        with translated(self._path), readable(self._path):
-            content.read_some(set(seqs))
+        with translate_errors(self._path), translate_record_errors(self._path):
+            content.read_jobs(set(seqs))
         self._continue_from(content)
         # The failed change set has invalidated the generations.
         self._generations.restart(content.touched, self._turn, content.turn_bytes)
@@ -152,9 +152,9 @@ class SqliteStore:
         self._turn = content.turn
         self._summary.assign(content.summary)
         self.outbox.next_committed = content.summary.next_event
-        self._small_tables.restart(content.places, content.row_sums)
+        self._small_tables.load_rows(content.places, content.row_sums)
 
-    def _fold_all(self, content: DatabaseContent) -> None:
+    def _write_back_all(self, content: DatabaseContent) -> None:
         """After loading, write the result of the replayed turns to the tables and delete the turns.
 
         This is one transaction. The last turn remains, because it contains the counters. If the
@@ -167,7 +167,7 @@ class SqliteStore:
                     self._write_all(content)
         except BaseException as error:
             self._summary.assign(before)
-            if not isinstance(error, StoreFailing):
+            if not isinstance(error, StoreWriteFailed):
                 raise
             self._generations.restart(content.touched, self._turn, content.turn_bytes)
         else:
@@ -175,7 +175,7 @@ class SqliteStore:
 
     def _write_all(self, content: DatabaseContent) -> None:
         self._db.execute("BEGIN")
-        self._generations.fold_all(content.snapshot.jobs, content.touched)
+        self._generations.write_back_all(content.snapshot.jobs, content.touched)
         self._summary.first_turn = self._turn
         packed = checksums.encode_summary(self._summary)
         checksum = checksums.turn_sum(self._turn, packed, _NO_CHANGES)
@@ -216,16 +216,16 @@ class SqliteStore:
             self._payloads.add_turn(change_set, large)
             generations.add_turn(change_set, self._turn, len(blob))
             # `commit` deletes the rows of a clearing turn, so the turn must not write any.
-            if not self._is_clearing and generations.fold(state, change_set, self._turn, len(blob)):
+            if not self._is_clearing and generations.write_back(
+                state, change_set, self._turn, len(blob)
+            ):
                 self._end_generation(state)
             if state.statistics.dropped or state.statistics.merged:
                 tables.write_statistics(state)
             if outbox.has_shipped_events:
                 if summary.stats_event < outbox.next_unshipped:
                     tables.write_statistics(state)
-                outbox.trim_shipped(
-                    TRIM_BYTES + 4 * len(events) if change_set else TRIM_BYTES_ALONE
-                )
+                outbox.trim_shipped(TRIM_BYTES + 4 * len(events) if change_set else IDLE_TRIM_BYTES)
                 if not outbox.has_shipped_events:
                     self._shrink_wait = 0
             # The turn is written last, because its summary covers all other writes.
@@ -248,11 +248,11 @@ class SqliteStore:
         self._db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", row)
 
     def _end_generation(self, state: StoreState) -> None:
-        """Delete the turns of the folded generation, because every job of it is in its table."""
+        """Delete the turns of the generation that was written back: its jobs are in tables."""
         if self._generations.deleted_many_rows:
             self._plan_shrink(MIN_SHRINK_BYTES)
         # Keep the last turn: it contains the counters.
-        last = min(self._generations.folding_turn, self._turn - 1)
+        last = min(self._generations.write_back_turn, self._turn - 1)
         self._db.execute("DELETE FROM turns WHERE id <= ?", (last,))
         self._summary.first_turn = last + 1
         self._small_tables.write_statistics(state)
@@ -282,12 +282,12 @@ class SqliteStore:
                 # One call that releases the interpreter lock once; a statement does it four times,
                 # and each time the thread of the loop can delay the commit.
                 self._db.commit()
-        except StoreFailing:
+        except StoreWriteFailed:
             self._cut_log()
             raise
         self._files.lock.check_files()
-        self._stored_payloads = self._payloads.committed()
-        if self._payloads.has_deleted_many_rows():
+        self._stored_payloads = self._payloads.take_committed()
+        if self._payloads.take_deleted_many_rows():
             self._plan_shrink(MIN_SHRINK_BYTES)
         self.outbox.next_committed = self._summary.next_event
         self._commit_marker.write(self._turn)
@@ -362,7 +362,7 @@ class SqliteStore:
             closing.callback(os.close, self._lock)
             closing.callback(self._commit_marker.close)
             closing.callback(self._log_tail.close)
-            closing.enter_context(translated(self._path))
+            closing.enter_context(translate_errors(self._path))
             closing.callback(self._files.close)
             closing.callback(self.payload_reader.close)
 
@@ -391,7 +391,7 @@ class _UndoAfterError:
         pass
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: object
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: object
     ) -> None:
         if error is None:
             return

@@ -22,7 +22,7 @@ _INDEX_HEADER_SIZE: Final = 48
 _INDEX_VERSION: Final = 3_007_000
 
 
-class Log(NamedTuple):
+class WalReport(NamedTuple):
     frames: int  # complete frames from the start of the log
     #: The position of the first damaged frame if complete frames follow; 0 for a damaged header.
     damaged_at: int | None
@@ -46,9 +46,9 @@ def describe_damage(database: Path) -> str:
     return f"Its log {path} is damaged near byte {log.damaged_at}. "
 
 
-def examine(log: bytes) -> Log:
+def examine(log: bytes) -> WalReport:
     if len(log) < _HEADER.size:
-        return Log(0, None)
+        return WalReport(0, None)
     magic, _, page_size, _, *salts, sum_0, sum_1 = _HEADER.unpack_from(log)
     order = ">" if magic & 1 else "<"
     whole = (
@@ -57,7 +57,7 @@ def examine(log: bytes) -> Log:
         and _sum(log[:24], order, (0, 0)) == (sum_0, sum_1)
     )
     if not whole:
-        return Log(0, 0)
+        return WalReport(0, 0)
     size = _FRAME.size + page_size
     expected, frames, broken = (sum_0, sum_1), 0, None
     for at in range(_HEADER.size, len(log) - size + 1, size):
@@ -70,9 +70,9 @@ def examine(log: bytes) -> Log:
         elif broken is None:
             broken = at
         elif fits:
-            return Log(frames, broken)
+            return WalReport(frames, broken)
         expected = (sum_0, sum_1)
-    return Log(frames, None)
+    return WalReport(frames, None)
 
 
 class LogTail:
