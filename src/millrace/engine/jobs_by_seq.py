@@ -109,6 +109,11 @@ class JobsBySeq:
         for part in self._parts():
             yield from part
 
+    def each(self) -> Iterator[Job]:
+        """The jobs, without a list of all of them."""
+        for part in self._parts():
+            yield from part.values()
+
     def values(self) -> list[Job]:
         found: list[Job] = []
         for part in self._parts():
@@ -121,7 +126,12 @@ class JobsBySeq:
 
     def between(self, first: int, end: int) -> list[int]:
         """The seqs of the jobs from `first` up to, but not including, `end`."""
-        return [seq for seq in range(first, end) if self.get(seq) is not None]
+        found: list[int] = []
+        for number in range(first >> _SHIFT, (end + _MASK) >> _SHIFT):
+            found += [seq for seq in self._of_group(number) if first <= seq < end]
+        recent = self.recent
+        found += [seq for seq in range(max(first, self.grouped_seq + 1), end) if seq in recent]
+        return found
 
     def __eq__(self, other: object) -> bool:
         jobs = dict(self.items())
