@@ -41,7 +41,7 @@ class Annotations(Component):
         self._jobs = jobs
 
     def clear(self) -> None:
-        """Remove all tags."""
+        """Empty the index of tags. The jobs keep their tags, and tracked ids stay."""
         self.tags.clear()
 
     def set_tags(self, job: Job, tags: list[Any]) -> None:

@@ -109,7 +109,9 @@ class Assignments:
             self._engine.caller.must_wait = True
 
     def serve(self, queue: Queue, now: int) -> None:
-        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
+        """Lease ready jobs to waiters by the server's clock. The client that has waited longest
+        is the first.
+        """
         engine = self._engine
         caller = engine.caller
         if caller.own_clock:
@@ -124,7 +126,7 @@ class Assignments:
             job = self._next_job(queue, now)
             if job is None:
                 return
-            if not queue.waiters:  # `_next_job` settled limits, which served the waiters
+            if not queue.waiters:  # `_next_job` can unpark jobs and give them to these waiters
                 queue.ready.add(job)
                 return
             waiter = next(iter(queue.waiters.values()))

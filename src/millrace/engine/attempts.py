@@ -24,12 +24,13 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The maximum number of earlier failures whose backtraces a job keeps, and the maximum numbers of
-#: characters of these backtraces and of each message: the store writes them again with each change
-#: to the job.
+# The store writes the earlier failures of a job again with each change to the job.
+#: Maximum number of earlier failures whose backtraces a job keeps.
 MAX_EARLIER_FAILURES: Final = 10
-EARLIER_FAILURES_LIMIT: Final = 8_000
-MAX_EARLIER_MESSAGE: Final = 300
+#: Maximum number of characters of these backtraces, in all.
+MAX_EARLIER_BACKTRACE_CHARS: Final = 8_000
+#: Maximum number of characters of the message of each earlier failure.
+MAX_EARLIER_MESSAGE_CHARS: Final = 300
 
 
 class Attempts:
@@ -161,7 +162,7 @@ class Attempts:
         ensure_lifetime(job).failures += 1
         if cause == "failed" or policy.expiry_fails:
             if before == SCHEDULED and not job.history.failures:
-                engine.states.count_retry(job.queue, 1)  # `leave` subtracts this one
+                engine.states.count_retry(job.queue, 1)  # `Transitions.leave` subtracts 1 again
             ensure_history(job).failures += 1
         previous = job.history.failure
         repeat = previous is not None and (
@@ -215,7 +216,7 @@ class Attempts:
         return now
 
     def kill(self, job: Job, now: int, failure: Failure | None) -> None:
-        """Move a job that is not leased or done to the dead set, with this failure if given."""
+        """Move a job that is neither leased nor done to the dead set, with the given failure."""
         if job.state in {LEASED, DONE}:
             raise WrongState
         engine = self._engine
@@ -324,14 +325,14 @@ def _earlier_failures(last: Failure) -> list[EarlierFailure] | None:
     """The failures with backtraces that a job keeps when another failure follows `last`."""
     if not last.backtrace:
         return last.earlier
-    message = last.message[:MAX_EARLIER_MESSAGE]
+    message = last.message[:MAX_EARLIER_MESSAGE_CHARS]
     found: list[EarlierFailure] = [
         (last.attempt, last.last_at, last.group, message, last.backtrace)
     ]
     size = sum(map(len, last.backtrace))
     for failure in last.earlier or ():
         size += sum(map(len, failure[4]))
-        if len(found) == MAX_EARLIER_FAILURES or size > EARLIER_FAILURES_LIMIT:
+        if len(found) == MAX_EARLIER_FAILURES or size > MAX_EARLIER_BACKTRACE_CHARS:
             break
         found.append(failure)
     return found

@@ -82,7 +82,7 @@ def open_load(engine: Engine, name: str, now: int) -> LoadStatus:
 
 
 def stage(engine: Engine, name: str, push: NewJob, now: int) -> bool:
-    """Stage a job in an open load, unless the load has a job with that jid."""
+    """Stage a job in an open load. Return False if the load already has a job with that jid."""
     if push.jid in engine.by_jid:
         duplicates = engine.find_all(push.jid, MAX_DUPLICATES)
         if len(duplicates) > MAX_DUPLICATES:
@@ -133,7 +133,9 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
 
 
 def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
-    """Remove up to `count` staged jobs of an open load, and remove the load with its last job."""
+    """Remove up to `count` staged jobs of an open load, and the load with its last job. Return the
+    number of removed jobs.
+    """
     load = find(engine, name)
     if load is None:
         engine.caller.wait()

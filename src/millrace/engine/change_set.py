@@ -70,7 +70,7 @@ class ChangeSet:
 
     @property
     def has_only_leases(self) -> bool:
-        """Whether nothing but leases changed: no reply announces them as durable."""
+        """Whether the change set contains only leases. No reply waits until leases are durable."""
         return self.leases == len(self.events) == len(self.changed) and not (
             self.edits
             or self.removed
@@ -81,7 +81,9 @@ class ChangeSet:
         )
 
     def record(self, job: Job) -> None:
-        """Record a change to a job without an event; the changes to a new job are part of it."""
+        """Record a change to a job without an event. A new job needs no record, because the
+        store writes all of its fields.
+        """
         if job.seq not in self.new:
             self.changed[job.seq] = job
 

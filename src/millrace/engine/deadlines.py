@@ -241,7 +241,7 @@ class Deadlines(Component):
         """
         versions = {queue.name: queue.version for queue in self._queues.values()}
         known: dict[str, set[tuple[int, int]]] = {}
-        for what, heaps in (("lock", self.leases), ("schedule", self.due)):
+        for what, heaps in (("lease", self.leases), ("due time", self.due)):
             for name, heap in [(name, list(heap)) for name, heap in heaps.items()]:
                 ordered = is_heap(heap)
                 while True:
@@ -263,6 +263,6 @@ class Deadlines(Component):
             queue = self._queues.get(job.queue)
             unchanged = queue is not None and versions.get(job.queue) == queue.version
             if unchanged and (when, seq) not in known.get(job.queue, ()):
-                what = "lock" if job.state == LEASED else "schedule"
+                what = "lease" if job.state == LEASED else "due time"
                 detail = f"its queue has no entry for the time {when / 1_000_000:.6f}"
                 yield IndexProblem(what, detail, job=job)

@@ -1,4 +1,4 @@
-"""Details that few jobs have: tags with their times, a log, limits, a grace period.
+"""Fields that only jobs with tags, limits, a log, a grace period or a client clock have.
 
 The details are in `Extra.details`; a job without any uses no memory for them. Times are those of
 the client's clock, in microseconds since 1970.
@@ -110,8 +110,8 @@ class JobDetails:
     def add_entry(
         self, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
     ) -> None:
-        """Append an entry to the log, which keeps its first and its newest entries: at most
-        `limit`. 0: no limit.
+        """Append an entry. The log keeps its first entry and its newest ones, `limit` in all; 0
+        means no limit.
         """
         self.log.append((when // 1_000_000, word, fields))
         if 0 < limit < len(self.log):

@@ -1,8 +1,8 @@
 """Durations, recent and since the server started.
 
-This module counts durations in slots of growing width, four per power of two of microseconds. Each
-percentile is therefore accurate to within 20%, and recording a duration takes constant time. A
-restart clears all counts.
+This module counts durations in histogram buckets of growing width, four per power of two of
+microseconds. Each percentile is therefore accurate to within 20%, and recording a duration takes
+constant time. A restart clears all counts.
 """
 
 from collections import defaultdict

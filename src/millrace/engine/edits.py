@@ -88,7 +88,7 @@ class Edits:
         self.record_job(job)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Remove blockers from a blocked job."""
+        """Remove blockers from a blocked job, and start the job if none remains."""
         if job.state != BLOCKED or job.extra is None:
             raise WrongState
         engine = self._engine

@@ -212,7 +212,7 @@ class Engine:
         return self.payloads.read_part(job, start, size)
 
     def time_of(self, job: Job, now: int) -> int:
-        """The time of the current command by the clock of the job's other times."""
+        """The time of the current command, on the clock that the times of this job use."""
         if job.origin not in self._own_clock:
             return self.caller.server_time(now)
         return self.caller.time(now, clock_offset(job, self._own_clock))
@@ -244,8 +244,8 @@ class Engine:
         return self.durable and (self.committing is not None or bool(self.change_set))
 
     def is_turn_uncommitted(self, turn: int) -> bool:
-        """Whether the changes of that turn are not committed. A revert increments
-        `revert_count`.
+        """Whether the changes of that turn are not committed. A revert undoes the turn without
+        changing this answer; compare `revert_count` to detect it.
         """
         if not self.durable or turn < self.turn - 1:
             return False
@@ -269,7 +269,7 @@ class Engine:
         return self._arrivals.push_many(pushes, now)
 
     def skip_seqs(self, count: int) -> None:
-        """Skip `count` seqs."""
+        """Leave the next `count` seqs unused."""
         self.next_seq += count
 
     # Leasing
@@ -285,8 +285,8 @@ class Engine:
         *,
         random_queue: bool = False,
     ) -> Job | None:
-        """Lease the first ready job of these queues, in their order, or of a random one of them
-        that has ready jobs.
+        """Lease a ready job until `until` and return it, or return None if there is none. The job
+        is the first of these queues, in their order, or of a random queue that has ready jobs.
 
         `since` returns when the job's wait began; without it, that is when the job became ready.
         """
@@ -328,16 +328,17 @@ class Engine:
         self.leases.renew(job, deadline, now, expired=expired)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
-        """Return a lease that did not reach its holder. The attempt does not count, unless the
-        holder knows its number: then set `counted`, so that no other lease has this number.
+        """Undo a lease that did not reach its holder: the job is ready again. The attempt does not
+        count, unless the holder knows its number: then set `counted`, so that no other lease has
+        this number.
         """
         self.leases.release(job, now, counted=counted)
 
     # Waiting
 
     def wait(self, waiter: Waiter, until: int, job: Job | None = None) -> None:
-        """Deliver the next job of the waiter's queues, or report a timeout at `until`. With `job`,
-        report the end of this job.
+        """Register a waiter. It later receives the next job of its queues, or a timeout at `until`.
+        With `job`, report the end of this job.
         """
         if job is not None:
             self.waiters.add_for_end(job, waiter, until)
@@ -426,7 +427,7 @@ class Engine:
             self.removal.cancel(job, now, actor)
 
     def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
-        """Move a job that is not leased or done to the dead set, with this failure if given."""
+        """Move a job that is neither leased nor done to the dead set, with the given failure."""
         self.attempts.kill(job, now, failure)
 
     def retry_now(self, job: Job, now: int) -> None:
@@ -463,7 +464,7 @@ class Engine:
         self.edits.block(job, blockers)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Remove blockers from a blocked job."""
+        """Remove blockers from a blocked job, and start the job if none remains."""
         self.edits.unblock(job, blockers, now)
 
     def detach(self, job: Job) -> None:
@@ -504,8 +505,8 @@ class Engine:
         self.edits.pause_queue(name, paused=paused, now=now)
 
     def remove_queue(self, name: str, now: int) -> None:
-        """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
-        they open the queue again when they become ready.
+        """Remove a queue with its ready jobs. If it is opened again, it is not paused. Jobs in
+        other states remain; they open the queue again when they become ready.
         """
         self.removal.remove_queue(name, now)
 
@@ -534,9 +535,10 @@ class Engine:
         now: int,
         origin: int = NO_PROTOCOL,
     ) -> bool:
-        """Limit the number of leased jobs of a key; 0: no limit. None deletes the limit; return
-        false if it did not exist. The key of a queue is `limits.QUEUE_KEY_PREFIX` and its name. The
-        origin is the protocol that sets it; NO_PROTOCOL for clients with their own clocks.
+        """Set the maximum number of leased jobs of a key; 0 means no limit. None deletes the limit.
+        Return False if there was no limit to delete. The key of a queue is
+        `limits.QUEUE_KEY_PREFIX` and its name. The origin is the protocol that sets it; NO_PROTOCOL
+        for clients with their own clocks.
         """
         if maximum is None:
             return self.limits.delete(key, now)

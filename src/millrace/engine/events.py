@@ -145,7 +145,7 @@ def make_event(
     details: Row = (group, message, digest, tags, source, holder, renewals, repeat)
     if not ended:
         return event + details
-    # A job that ends and is removed at once does not get the fields of its end.
+    # If the job is removed when it ends, its history has no outcome; use that of this event.
     end = (cause, now) if state == GONE and before < DONE else (history.outcome, history.ended_at)
     return event + details + _totals(job, before, wait, run) + end
 

@@ -19,7 +19,7 @@ class ErrorGroup:
 
     def __init__(self, fingerprint: str, group: str, job: Job) -> None:
         self.fingerprint = fingerprint
-        #: The common group of their errors.
+        #: The error type that these jobs have in common.
         self.group = group
         #: By seq, approximately in the order of their failures.
         self.jobs: dict[int, Job] = {}

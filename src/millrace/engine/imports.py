@@ -1,9 +1,8 @@
 """Imports: jobs from another server, with their history, that become visible together.
 
-The jobs are staged in two bulk loads (see bulk_loads.py): jobs that continue, and dead jobs. An
-import has a run number. `finish` makes the run complete in one change; jobs then become ready,
-scheduled, blocked or dead in several steps. If a run does not reach `finish`, the next run discards
-its jobs.
+The jobs are staged in two bulk loads (see bulk_loads.py): live jobs and dead jobs. An import has a
+run number. `finish` makes the run complete in one change; jobs then become ready, scheduled,
+blocked or dead in several steps. If a run does not reach `finish`, the next run discards its jobs.
 
 Each step stores digests of the imported ids in settings. A later run of the same source skips the
 ids of complete runs, even after the jobs have ended.
@@ -170,7 +169,9 @@ def stage(engine: Engine, source: str, push: NewJob, history: History, now: int)
 
 
 def remember(engine: Engine, source: str, run: int, jids: list[str]) -> None:
-    """Store the ids of staged jobs. Later runs skip them if this run becomes complete."""
+    """Store digests of the ids of staged jobs. If this run becomes complete, later runs skip these
+    ids.
+    """
     if jids:
         key = f"{_digest_prefix(source, run)}{engine.next_seq}"
         engine.set_setting(key, b"".join(digest(jid) for jid in jids))

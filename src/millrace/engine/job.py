@@ -13,15 +13,15 @@ NO_PROTOCOL: Final = 0
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 
-#: A position of at least this value is fixed, and is behind the positions of all arrivals.
+#: Positions from this value on are fixed, and follow all positions that the engine assigns.
 AFTER_ARRIVALS: Final = 1 << 62
 #: A position below 0 is also fixed, and is ahead of all arrivals.
 BEFORE_ARRIVALS: Final = -AFTER_ARRIVALS
 #: The last possible time, which is the largest signed 64-bit number.
 FOREVER: Final = (1 << 63) - 1
 
-#: The jid of a job without one: this prefix and the seq in 12 hex digits. It is a UUID, so every
-#: protocol can use it.
+#: The jid that the engine generates for a job that was pushed without one: this prefix and the seq
+#: in 12 hex digits. It is a UUID, so every protocol can use it.
 SEQ_ID_PREFIX: Final = "00000000-0000-4000-8000-"
 
 
@@ -131,7 +131,9 @@ class Extra:
 
 @mypyc_attr(acyclic=True)
 class Lifetime:
-    """Totals over all attempts of a job, in microseconds, and details of its last lease."""
+    """Totals over all attempts of a job, and details of its last lease. Durations are in
+    microseconds.
+    """
 
     __slots__ = (
         "complete",
@@ -274,7 +276,7 @@ class Job:
         *,
         stored_size: int = 0,
     ) -> None:
-        # Pushed fields, written once.
+        # Pushed fields. After the push, only `Edits.update` changes them.
         self.seq = seq
         self.jid = jid
         self.kind = kind

@@ -136,7 +136,9 @@ class TtlTimers(Component):
             if job is None:
                 yield IndexProblem("timer", f"a timer is set for job {seq}, which does not exist")
             elif not job.expires_at and not (job.extra is not None and job.extra.transient):
-                yield IndexProblem("timer", f"a {STATE_NAMES[job.state]} job has a timer", job=job)
+                yield IndexProblem(
+                    "timer", "a job without a time to live has a timer for one", job=job
+                )
 
     def _when(self, seq: int) -> int | None:
         return self._timers.when(seq + TTL_TIMER)

@@ -1,4 +1,4 @@
-"""Leases: their renewal and their return, and the fields of a job that a lease sets.
+"""Leases: their renewal and release, and the fields of a job that a lease sets.
 
 Some leases end with a connection, which is their holder. The engine knows the leases of each open
 connection. The server sends a lease before it is durable, and a refused commit can undo a lease or

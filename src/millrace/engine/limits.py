@@ -1,8 +1,8 @@
 """Limits on the number of leased jobs of a queue or of a named key, for workers of every protocol.
 
 A job has the key of its queue and the keys that its producer named. It uses all of them while a
-worker of any protocol holds it. `Transitions` calls `enter` and `leave` when a job enters or leaves
-the state `leased`, so the usage of a key is exact.
+worker of any protocol holds it. `Transitions` calls `lease` when a job enters the state
+`leased` and `leave` when it leaves the state, so the usage of a key is exact.
 
 While the limit of a queue is full, no worker gets a job of this queue. If another key of a job is
 full, the engine parks the job when a worker would get it: the job stays ready, but is not in the
@@ -370,8 +370,8 @@ class Limits(Component):
         self.in_use = True
 
     def settle_by_client_clock(self, now: int) -> None:
-        """Settle before or after a command of a client with its own clock. A limit may have expired
-        by that clock.
+        """Unpark jobs before or after a command of a client with its own clock. A limit may have
+        expired by that clock.
         """
         for key in self.waiting:
             if key and not self.maximum(key, now):
@@ -379,7 +379,9 @@ class Limits(Component):
         self.settle(now)
 
     def settle(self, now: int) -> None:
-        """Return parked jobs of keys whose usage has decreased, and serve waiting clients."""
+        """Put the parked jobs of keys whose usage has decreased back into their queues, and serve
+        waiting clients.
+        """
         engine = self._engine
         if engine.unavailable:
             return
@@ -397,7 +399,7 @@ class Limits(Component):
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
-        """Return parked jobs until the key is full, and yield the names of their queues."""
+        """Unpark jobs until the key is full, and yield the names of their queues."""
         heap = self.waiting.get(key)
         if heap is None or not key:
             return
@@ -438,9 +440,9 @@ class Limits(Component):
         engine.change_set.record(job)
 
     def _return_one(self, queue: Queue, now: int) -> bool:
-        """Return a parked job of a queue whose keys have room, and return whether one was found.
-        A key can have room although jobs wait for it: the job that returned last may be in another
-        queue that no worker has asked for jobs yet.
+        """Unpark one job of a queue whose keys have room. Return whether there was one. A key can
+        have room although jobs wait for it: the job that returned last may be in another queue that
+        no worker has asked for jobs yet.
         """
         for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
             if self.full_key(job, now) is None:
@@ -449,7 +451,7 @@ class Limits(Component):
         return False
 
     def return_released(self, queue: Queue, now: int) -> None:
-        """Return the jobs of a queue that were released from their key."""
+        """Unpark the jobs of a queue that were released from their key."""
         found = self.parked("")
         for job in found:
             if job.queue == queue.name and self.full_key(job, now) is None:
@@ -480,7 +482,7 @@ class Limits(Component):
                 self.leave_ready(job)
 
     def leave_ready(self, job: Job) -> None:
-        """Unpark a ready job whose state changes without a lease."""
+        """Unpark a job that is about to leave the state `ready`."""
         details = None if job.extra is None else job.extra.details
         if details is not None and details.parked is not None:
             job.rank, details.parked = details.parked.rank, None

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 from .job import Job
 
 #: A stored payload up to this size is read when it is needed, on the same thread. A larger one is
-#: read in advance by another thread: 32 MiB take 40 ms.
+#: read in advance by another thread: reading 32 MiB takes 40 ms.
 MAX_DIRECT_READ: Final = 256 << 10
 
 

@@ -1,4 +1,5 @@
-"""Positions of ready jobs: the order of their arrivals.
+"""Positions of ready jobs. A job arrives when it goes behind the ready jobs: after its push, or
+when it becomes ready again.
 
 The position of a job is the time of its arrival by the server's clock. If the clients of a job have
 their own clocks, it is the time at which the job became ready, by the clock of its client. Several
@@ -8,7 +9,8 @@ and older jobs are behind them, in the order in which they became ready.
 
 from typing import Final
 
-#: Maximum number of times per queue for which the last position is remembered, and of such queues.
+#: Maximum number of timestamps per queue whose last position is remembered, and maximum number of
+#: such queues.
 MAX_TIES: Final = 64
 MAX_TIED_QUEUES: Final = 10_000
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 from .details import Number
 from .job import Job
 
-#: The negative rank, the position, the seq, and a number that makes entries unique, so that jobs
-#: are never compared.
+#: The negative rank, the position, the seq, a number that makes entries unique, and the job.
+#: Because of the number, jobs are never compared.
 ReadyKey = tuple[Number, int, int, int, Job]
 #: While the number of tombstones is too high, each removal examines this number of entries.
 #: Examining a million at once would delay all clients.

@@ -101,7 +101,7 @@ class RecurringJob:
         self.clock_offset = clock_offset
         #: The protocol of its jobs. Older records have none; all of them follow a client's clock.
         self.origin = origin
-        #: The part of its names that its clients do not see.
+        #: The prefix that the protocol removes from the id and the queue before a client sees them.
         self.prefix = prefix
         self.timed = timed
         #: The time of the last push. 0: none yet.

@@ -94,8 +94,8 @@ class Restoration:
         engine.change_set = ChangeSet()
 
     def after_restart(self, now: int) -> None:
-        """Remove transient jobs after a restart, and return leases that were bound to connections,
-        without a failure. The restart has closed all connections.
+        """Remove transient jobs after a restart, and release the leases of connections. The restart
+        has closed these connections; this does not count as a failure.
         """
         engine = self._engine
         engine.clock = now

@@ -78,7 +78,7 @@ class Retention(Component):
         return self._of_queues.get(name)
 
     def index_of(self, job: Job) -> dict[int, Job]:
-        """The index that a job in this state belongs to."""
+        """The index to which the job belongs in its current state."""
         if job.state == DEAD:
             return self.dead_kept if job.expires_at or job.origin in self._kept else self.dead
         assert job.state == DONE
@@ -141,7 +141,7 @@ class Retention(Component):
 
 
 def changed_setting(setting: bytes | None, name: str, period: int | None) -> bytes | None:
-    """The setting with all retentions after the retention of one queue was set or removed."""
+    """A copy of the setting with this retention of the queue, or without one if it is None."""
     found = {} if setting is None else msgspec.msgpack.decode(setting, type=dict[str, int])
     if period is None:
         found.pop(name, None)

@@ -65,7 +65,7 @@ class StateIndex(Component):
             self.unstage(job)
 
     def count_retry(self, queue: str, by: int) -> None:
-        """Add to the number of scheduled jobs that have failed before, of one queue."""
+        """Add `by` to the number of a queue's scheduled jobs that have failed before."""
         self.retrying += by
         number = self.retries.get(queue, 0) + by
         if number:

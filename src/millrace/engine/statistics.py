@@ -91,7 +91,7 @@ class Spread:
 
 
 class QueueDay:
-    """One queue on one day. `failures` counts attempts, `failed` counts dead jobs."""
+    """One queue on one day. `failures` counts failed attempts, `dead_jobs` counts jobs."""
 
     __slots__ = ("day", "failed", "failures", "queue", "retries", "run", "wait")
 
@@ -140,7 +140,7 @@ class Statistics:
         self.merged: list[QueueDay] = []
 
     def merge(self, added: QueueDay) -> None:
-        """Add the record of a day that no event of this journal contains."""
+        """Add statistics from another server, which the events of this journal do not include."""
         total = self._total(added.day)
         total.processed += added.run.count + added.failures
         total.failures += added.failures

@@ -9,7 +9,7 @@ from .states import DEAD, LEASED, SCHEDULED
 
 
 def is_existing(job: Job) -> bool:
-    """Whether a job has a state of an existing job."""
+    """Whether the state is one of the six states, not `new` or `gone`."""
     return SCHEDULED <= job.state <= DEAD
 
 
@@ -149,4 +149,6 @@ class JobTable(Component):
         index = bisect_left(duplicates, job.seq, key=lambda each: each.seq)
         if index < len(duplicates) and duplicates[index] is job:
             return None
-        return IndexProblem("id", "some jobs with this id are not found in order", job=found)
+        return IndexProblem(
+            "id", "the jobs with this id are not listed in the order of their seqs", job=found
+        )

@@ -107,7 +107,9 @@ class WaiterSet:
         return any(waiter.owns_job for waiter in self.by_job.get(seq, ()))
 
     def add(self, waiter: Waiter, until: int) -> None:
-        """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
+        """Register a waiter. It later receives the next job of its queues, or a timeout at
+        `until`.
+        """
         self._last_key -= 1
         waiter.key = key = self._last_key
         if until != FOREVER:
@@ -121,7 +123,7 @@ class WaiterSet:
         self._waiters[key] = waiter
 
     def add_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
-        """Report the end of the job, or a timeout at `until`."""
+        """Register a waiter. It later receives the end of the job, or a timeout at `until`."""
         waiter.seq = job.seq
         self.add(waiter, until)
         self.by_job.setdefault(job.seq, []).append(waiter)

@@ -373,7 +373,7 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
         if config.server.durability == "memory"
         else f"{config.server.data} (durability: {config.server.durability})"
     )
-    print(f"ready  {where}  data {data}  (Ctrl-C stops)", flush=True)  # noqa: T201
+    print(f"ready  {where}  data {data}  (press Ctrl-C to stop)", flush=True)  # noqa: T201
 
 
 def _reload(

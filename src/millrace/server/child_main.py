@@ -2,10 +2,10 @@
 
     python -P -m millrace.server.child_main PARENT_PID MODULE ARGUMENT...
 
-A child closes its input pipe when the server ends, but it reads that pipe only after its imports. A
-child that outlives a killed server keeps the listening sockets, and the next server cannot bind
-them. On Linux the kernel therefore kills the child together with its parent; elsewhere a thread
-checks the parent's process id.
+When the server ends, the child sees the end of its input pipe, but it reads that pipe only after
+its imports. A child that outlives a killed server
+keeps the listening sockets, and the next server cannot bind them. On Linux the kernel therefore
+kills the child together with its parent; elsewhere a thread checks the parent's process id.
 """
 
 import os

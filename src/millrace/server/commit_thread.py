@@ -1,4 +1,4 @@
-"""The thread that runs COMMIT, the only statement that waits for the disk."""
+"""The thread that runs `Store.commit`: COMMIT, large payloads, and the deletions of a flush."""
 
 import asyncio
 from collections.abc import Callable

@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 RESERVED_FILES: Final = 64
 #: Connections before their handshake may exceed the limit by this number.
 MAX_UNAUTHENTICATED: Final = 1000
-#: They may use at most the limit on open files divided by this number.
+#: These connections may use at most the limit on open files divided by this number.
 UNAUTHENTICATED_DIVISOR: Final = 8
 
 

@@ -2,7 +2,8 @@
 events from the outbox.
 
 The process (millrace.journal.shipper) starts when events are pending and ends after an idle period.
-If it fails, the server logs the error once and retries with growing pauses. The outbox is bounded.
+If it fails, the server logs the error once and retries with exponential backoff. The outbox is
+bounded.
 """
 
 import asyncio
@@ -55,8 +56,8 @@ class ShipperSettings(NamedTuple):
 
 
 class JournalShipper:
-    """`trim` is called when shipped events can be removed, and `answered` after a request is
-    done.
+    """Starts the shipper process and sends it the range to ship. It calls `trim` when shipped
+    events can be removed, and `on_request_done` after a request is done.
     """
 
     def __init__(
@@ -124,7 +125,9 @@ class JournalShipper:
             self._schedule_shipment(reaches_limit=reaches_limit)
 
     def ship(self, done: Done) -> None:
-        """Ship all committed events."""
+        """Ship all committed events, then call `done` with an empty string or the reason of a
+        failure.
+        """
         until = self._outbox.next_committed
         if until <= self._next or self._stopping or not self._is_able():
             reason = "The server is stopping." if self._stopping else self._failing

@@ -18,8 +18,9 @@ from .push_gate import PushGate
 DEFAULT_FRACTION: Final = 0.75
 #: Seconds between two checks.
 CHECK_INTERVAL: Final = 0.25
-#: New jobs are accepted again below this fraction of the limit, or of the number of jobs then:
-#: Python reuses the memory of ended jobs but rarely returns it to the system.
+#: New jobs are accepted again when the memory is below this fraction of the limit, or the number of
+#: jobs is below this fraction of the number at the refusal: Python reuses the memory of ended jobs
+#: but rarely returns it to the system.
 RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
 #: are refused regardless of the number of jobs.

@@ -158,7 +158,9 @@ class Server:
         return ports
 
     async def stop(self, grace: float, force_stop: asyncio.Event) -> None:
-        """Stop accepting, wait up to `grace` seconds for consumers, commit, and close."""
+        """Stop accepting connections, wait up to `grace` seconds for workers, commit, and close all
+        sessions.
+        """
         for path in self._socket_paths:
             remove_socket(path)
         for server in self._listening:

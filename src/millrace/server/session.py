@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 MAX_UNPROCESSED_BYTES: Final = 1 << 20
 #: While more bytes of replies to a client wait for a commit, the server runs none of its commands.
 MAX_UNCOMMITTED_BYTES: Final = 1 << 20
-#: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
-#: server would execute commands of a client that does not read until the buffer is full.
+#: Send buffer of the kernel (it uses twice this value). By default the buffer grows to several MiB.
+#: Until it is full, the server would execute commands of a client that reads no replies.
 SEND_BUFFER: Final = 1 << 17
-#: Replies up to MAX_JOINED_BYTES are joined to one write. Larger ones are written in pieces of this
-#: size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
+#: Replies up to MAX_JOINED_BYTES are joined into one write. Larger ones are written in pieces of
+#: this size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
 PIECE_BYTES: Final = 1 << 18
 PIECES_PER_SLICE: Final = 4
-#: Commands up to this size are not accounted for.
+#: The memory of commands up to this size is not counted.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
 QUEUE_BYTES: Final = 2048
@@ -221,8 +221,8 @@ class Session:
         self._outgoing_size = 0
         connection, server = self.connection, self._server
         now = server.clock()
-        if connection.waiter is not None:
-            server.engine.cancel_wait(connection.waiter)  # it must not get the leases that return
+        if connection.waiter is not None:  # It must not receive the leases that are released below.
+            server.engine.cancel_wait(connection.waiter)
         self.return_unread(now)
         self._expect_leases(connection.replies, 0)
         for _, job, attempt in self._leases:
@@ -395,7 +395,7 @@ class Session:
         self.transport.close()
 
     def return_unread(self, now: int) -> None:
-        """Return the leases whose payloads are still being read."""
+        """Release the leases whose payloads are still being read."""
         reading, self.connection.reading = self.connection.reading, None
         if reading is not None:
             for job, attempt in reading.leases:
@@ -403,7 +403,9 @@ class Session:
                     self._server.return_lease(job, now)
 
     def evict(self, reason: str) -> None:
-        """Close this session: it holds the largest share of too many buffered bytes."""
+        """Close this session, because it holds the most bytes while the limit on buffered bytes is
+        exceeded.
+        """
         log.debug("Closed a connection that held %d bytes: %s.", self.buffered, reason)
         connection = self.connection
         self._server.buffers.change(self, 0)
@@ -431,8 +433,9 @@ class Session:
 
     @property
     def _is_stalled(self) -> bool:
-        """Whether the client does not read. A write can change this; mypy would keep the result of
-        a direct comparison, and the compiled code with it.
+        """Whether the client does not read. This is a property
+        because mypy would treat the result of a direct comparison as constant, although a write can
+        change it.
         """
         return self._stall_timer is not None
 
@@ -591,7 +594,9 @@ class Session:
         self.transport.abort()
 
     def _finished(self) -> bool:
-        """Whether all replies of the connection are written."""
+        """Whether the session can be closed: all replies are written, and no command can follow
+        because the protocol or the client has ended the connection.
+        """
         connection = self.connection
         if self.pending > self._server.turns.synced or connection.replies or self._outgoing_size:
             return False

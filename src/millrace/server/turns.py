@@ -2,7 +2,7 @@
 
 The commands of one turn of the event loop change the engine in memory and collect their changes in
 one change set. At the end of the turn the store writes it as one transaction: its statements run
-here, on the thread of the loop, and only COMMIT, which waits for the disk, on another thread. A
+here, on the thread of the loop, and `Store.commit`, which waits for the disk, on another thread. A
 reply that announces a change is held until its transaction is synced. During the sync the next
 turns fill the next change set, so a thousand connections share one sync.
 
@@ -184,7 +184,7 @@ class Turns:
             shares = self.due and len(held) >= SHARING_REPLIES
             try:
                 self._done(self.number - 1, held)
-            finally:  # even after a defect: `schedule` ends no turn that is already due
+            finally:  # `schedule` does nothing while a turn is due, so the turn would never end.
                 if shares:
                     self._loop.call_soon(self._end_after_pass)
                 elif (
