@@ -76,7 +76,7 @@ class LargeWorld:
         for hub in hubs:
             hub.hubs = hubs
         self.admin.begin(self.now)
-        while self.engine.failure_groups.index_some():
+        while self.engine.failure_groups.index_batch():
             pass
         self.engine.take_changes()
 

@@ -22,7 +22,7 @@ def stage(scene: Scene, *jids: str, load: str = "L", **fields: object) -> None:
 
 
 def release(engine: Engine, now: int, count: int = 100, load: str = "L") -> int:
-    bulk_loads.seal(engine, load, now)
+    bulk_loads.start_release(engine, load, now)
     return bulk_loads.release(engine, load, count, now)
 
 

@@ -112,7 +112,7 @@ def test_groups_are_rebuilt_in_steps_after_a_start(scene):
     assert len(list(failing.complete())) == 1
     assert len(failing) == failing.count == FINGERPRINT_BATCH_SIZE + 9
     assert consistency.check_engine(engine).problems == []
-    assert not failing.index_some()
+    assert not failing.index_batch()
 
 
 def test_a_revert_restores_the_groups(scene):

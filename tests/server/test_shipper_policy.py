@@ -21,7 +21,7 @@ class FakeOutbox:
     dropped = 0
     has_shipped_events = False
 
-    def shipped(self, until: int) -> None:
+    def mark_shipped(self, until: int) -> None:
         self.has_shipped_events = until > self.first_event
 
 

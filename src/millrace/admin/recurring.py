@@ -146,7 +146,7 @@ def _limit(limits: Limits, name: str, now: int) -> LimitRecord:
         name=name,
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
         expires_at=0 if limit is None else min(limit.expires, FOREVER),
-        holders=[shorten(job.jid) for job in limits.some_holding(name, MAX_LISTED_JOBS)],
+        holders=[shorten(job.jid) for job in limits.first_leased_jobs(name, MAX_LISTED_JOBS)],
         waiting=[shorten(job.jid) for job in limits.some_parked(name, MAX_LISTED_JOBS)],
     )
 

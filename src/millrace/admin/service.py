@@ -125,7 +125,7 @@ class AdminService(Hub):
         if what == "sample":
             self.engine.set_alarm((self, what), self.samples.take(now))
             self.idempotency.expire(now)
-        if self.engine.failure_groups.index_some():
+        if self.engine.failure_groups.index_batch():
             self.engine.set_alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)
 
     @property

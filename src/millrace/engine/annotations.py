@@ -107,7 +107,7 @@ class Annotations(Component):
                     )
 
 
-def tracking(when: int, origin: int) -> bytes:
+def encode_tracking(when: int, origin: int) -> bytes:
     """The durable setting of a tracked id: the start, and the protocol that tracks it, if any."""
     return b"%d" % when if origin == NO_PROTOCOL else b"%d %d" % (when, origin)
 
@@ -143,12 +143,12 @@ def ensure_details(job: Job) -> JobDetails:
     return job.extra.details
 
 
-def own_details(job: Job) -> JobDetails | None:
+def existing_details(job: Job) -> JobDetails | None:
     """The details of a job, or None if it has none."""
     return None if job.extra is None else job.extra.details
 
 
 def read_details(job: Job) -> JobDetails:
     """The details of a job, for reading only. A job without details does not get any."""
-    own = own_details(job)
+    own = existing_details(job)
     return new_details(job) if own is None else own

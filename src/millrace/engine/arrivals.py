@@ -36,7 +36,7 @@ class Arrivals:
         position = push.position
         if not position:
             if push.origin in self._own_clock:
-                position = self._positions.tied.of_new_job(push.queue, now)
+                position = self._positions.tied.position_of_new_job(push.queue, now)
             elif now > self._positions.last:  # the usual case, inlined
                 self._positions.last = position = now
             else:

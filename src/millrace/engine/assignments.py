@@ -63,7 +63,7 @@ class Assignments:
             queue.last_requested_at = now
         return None
 
-    def lease_from_random(
+    def lease_from_random_queue(
         self, queues: Iterable[str], holder: str, actor: int, now: int
     ) -> Job | None:
         """Choose a random queue of this list that has ready jobs, and lease its first job."""

@@ -15,7 +15,7 @@ from .job import (
     ensure_history,
     ensure_lifetime,
 )
-from .leases import use_server_clock
+from .leases import convert_lease_start
 from .policies import RetryDecision
 from .retention import RETENTION_SETTING, TRIM_BATCH_SIZE, TRIM_TIMER
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
@@ -202,7 +202,7 @@ class Attempts:
             ensure_history(job).failures -= 1
         engine.caller.must_wait = True
         if removes_queue:
-            engine.removal.remove_queue_if_left(job, queue.name, now)
+            engine.removal.remove_queue_if_empty(job, queue.name, now)
 
     def _use_server_clock(self, job: Job, now: int) -> int:
         """Use the server's clock for the rest of the command, and return its time. The policy of
@@ -212,7 +212,7 @@ class Attempts:
         now = caller.server_time(now)
         caller.own_clock = False
         if job.state == LEASED and job.history.holder_protocol in self._own_clock:
-            use_server_clock(job)  # the clock of the lease, not of this command
+            convert_lease_start(job)  # the clock of the lease, not of this command
         return now
 
     def kill(self, job: Job, now: int, failure: Failure | None) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from .engine import Engine
 from .errors import LoadError
 from .job import Job, NewJob
-from .settings import LOADS
+from .settings import LOADS_PREFIX
 
 State = Literal["open", "releasing", "released"]
 
@@ -53,7 +53,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def find(engine: Engine, name: str) -> BulkLoad | None:
-    setting = engine.settings.get(LOADS + name)
+    setting = engine.settings.get(LOADS_PREFIX + name)
     return None if setting is None else _decode(setting)
 
 
@@ -104,7 +104,7 @@ def require_open(engine: Engine, name: str) -> None:
         raise LoadError(f"the load {name} is {load.state}: nothing can be added to it")
 
 
-def seal(engine: Engine, name: str, now: int) -> None:
+def start_release(engine: Engine, name: str, now: int) -> None:
     """Start the release of a load."""
     load = find(engine, name)
     if load is None:
@@ -146,18 +146,18 @@ def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
     for job in jobs:
         engine.cancel(job, now, actor)
     if name not in engine.staged:
-        engine.set_setting(LOADS + name, None)
+        engine.set_setting(LOADS_PREFIX + name, None)
     return len(jobs)
 
 
 def _save(engine: Engine, name: str, load: BulkLoad) -> None:
-    engine.set_setting(LOADS + name, _encode(load))
+    engine.set_setting(LOADS_PREFIX + name, _encode(load))
 
 
 def _all(engine: Engine) -> Iterator[tuple[str, BulkLoad]]:
     for key, value in engine.settings.items():
-        if key.startswith(LOADS):
-            yield key.removeprefix(LOADS), _decode(value)
+        if key.startswith(LOADS_PREFIX):
+            yield key.removeprefix(LOADS_PREFIX), _decode(value)
 
 
 def _make_room(engine: Engine) -> None:
@@ -167,6 +167,6 @@ def _make_room(engine: Engine) -> None:
         return
     for name, _ in loads:
         if name not in engine.staged:
-            engine.set_setting(LOADS + name, None)
+            engine.set_setting(LOADS_PREFIX + name, None)
             return
     raise LoadError(f"too many loads: at most {MAX_LOADS}. Release or discard one")

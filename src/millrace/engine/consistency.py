@@ -23,7 +23,7 @@ from .queues import SKIPPED
 from .restoration import in_order
 from .state_index import load_of
 from .states import DONE
-from .table import is_existing
+from .table import has_valid_state
 
 #: A report lists at most this number of problems, and counts all of them.
 MAX_LISTED_PROBLEMS: Final = 1000
@@ -134,9 +134,9 @@ def repair(engine: Engine, now: int) -> None:
 
 def _repaired_records(engine: Engine) -> list[Job]:
     """Drop jobs with an unknown state, correct blockers and tags, and return the remaining jobs."""
-    jobs = [job for job in engine.jobs.values() if is_existing(job)]
+    jobs = [job for job in engine.jobs.values() if has_valid_state(job)]
     for job in engine.jobs.values():
-        if not is_existing(job):
+        if not has_valid_state(job):
             engine.change_set.removed[job.seq] = None
             engine.change_set.new.pop(job.seq, None)
             engine.change_set.changed.pop(job.seq, None)

@@ -8,7 +8,7 @@ from .queues import Queue
 from .ready import ReadyQueue
 
 
-class Discarded:
+class DiscardedCollections:
     __slots__ = ("_queues", "_stack")
 
     def __init__(self, queues: dict[str, Queue]) -> None:

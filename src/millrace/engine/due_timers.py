@@ -65,9 +65,9 @@ class DueTimers:
             elif engine.unavailable:
                 timers.set(key, now + UNAVAILABLE_RETRY)
             elif key < TTL_TIMER:
-                self._job_due(engine.jobs[key], now)
+                self._handle_due_job(engine.jobs[key], now)
             elif key - TTL_TIMER in engine.jobs:
-                engine.removal.end_of_life(engine.jobs[key - TTL_TIMER], now)
+                engine.removal.remove_expired(engine.jobs[key - TTL_TIMER], now)
         for step in long_work:  # one step per tick: each sets its timer again
             step(now)
 
@@ -84,7 +84,7 @@ class DueTimers:
     def clock_moved(self, by: int) -> None:
         """Adjust the timers if the clock was set after the last tick."""
         self._timers.move(self._is_duration, by)
-        self._engine.recurring.clock_set()
+        self._engine.recurring.schedule_check()
 
     def _is_duration(self, key: Hashable) -> bool:
         """Whether a timer ends a duration; the others are points in time."""
@@ -92,7 +92,7 @@ class DueTimers:
             return self._waiters.waited_at_last_tick(key)
         return key not in _COMPONENT_TIMERS or key == TRIM_TIMER
 
-    def _job_due(self, job: Job, now: int) -> None:
+    def _handle_due_job(self, job: Job, now: int) -> None:
         engine = self._engine
         queue, counts = engine.queues[job.queue], engine.timer_counts
         if job.state == SCHEDULED:
@@ -121,7 +121,7 @@ class DueTimers:
         if job.state != SCHEDULED:
             raise WrongState
         self._engine.deadlines.remove(job)
-        self._job_due(job, now)
+        self._handle_due_job(job, now)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
         """Make ready up to `limit` scheduled jobs of a queue that are due by the clock of the

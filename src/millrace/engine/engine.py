@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from random import Random
 from typing import Any, Final
 
-from .annotations import TRACKED, Annotations, ensure_details, tracking, tracking_origin
+from .annotations import TRACKED, Annotations, encode_tracking, ensure_details, tracking_origin
 from .arrivals import Arrivals
 from .assignments import Assignments
 from .attempts import Attempts
@@ -39,7 +39,7 @@ from .queues import Queue, QueueSet
 from .recurring import RecurringJobs
 from .removal import Removal
 from .restoration import Restoration
-from .retention import RETENTION_SETTING, Retention, changed_setting
+from .retention import RETENTION_SETTING, Retention, with_queue_retention
 from .state_index import StateIndex
 from .states import BLOCKED, DONE, LEASED, SCHEDULED
 from .statistics import Statistics
@@ -291,7 +291,7 @@ class Engine:
         `since` returns when the job's wait began; without it, that is when the job became ready.
         """
         if random_queue:
-            return self.assignments.lease_from_random(queues, holder, actor, now)
+            return self.assignments.lease_from_random_queue(queues, holder, actor, now)
         return self.assignments.lease(queues, holder, actor, now, until, since)
 
     def lease_job(
@@ -485,7 +485,7 @@ class Engine:
         known = self.settings.get(TRACKED + jid)
         if origin == NO_PROTOCOL and known is not None:
             origin = tracking_origin(known)
-        self.set_setting(TRACKED + jid, None if when is None else tracking(when, origin))
+        self.set_setting(TRACKED + jid, None if when is None else encode_tracking(when, origin))
 
     def log(
         self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
@@ -548,7 +548,8 @@ class Engine:
     def set_retention(self, name: str, period: int | None) -> None:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
         self.set_setting(
-            RETENTION_SETTING, changed_setting(self.settings.get(RETENTION_SETTING), name, period)
+            RETENTION_SETTING,
+            with_queue_retention(self.settings.get(RETENTION_SETTING), name, period),
         )
 
     def forget_statistics(self, queues: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ from re import compile as regex
 from typing import Any, NamedTuple
 
 from .job import NO_PROTOCOL, Job
-from .states import DONE, FAILURES, GONE, LEASED
+from .states import DONE, FAILURE_CAUSES, GONE, LEASED
 
 #: Incremented when fields are added; the journal stores it with each range of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
@@ -134,7 +134,7 @@ def make_event(
     failure, extra, lifetime = history.failure, job.extra, history.lifetime
     ended = state >= DONE
     group = message = digest = ""
-    if failure is not None and (ended or cause in FAILURES):
+    if failure is not None and (ended or cause in FAILURE_CAUSES):
         group, message = failure.group, failure.message
         digest = fingerprint(group, message)
     tags = () if extra is None else tuple(extra.tags)

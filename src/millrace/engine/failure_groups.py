@@ -12,7 +12,7 @@ from .states import DEAD, SCHEDULED
 FINGERPRINT_BATCH_SIZE: Final = 50
 
 
-class ErrorGroup:
+class JobFailureGroup:
     """Jobs with the same last error, apart from numbers, ids and quoted text."""
 
     __slots__ = ("dead", "fingerprint", "group", "jobs", "newest")
@@ -42,8 +42,8 @@ class FailureGroups(Component):
 
     def __init__(self, jobs: dict[int, Job]) -> None:
         self._jobs = jobs
-        self.by_fingerprint: dict[str, ErrorGroup] = {}
-        self._group_of: dict[int, ErrorGroup] = {}
+        self.by_fingerprint: dict[str, JobFailureGroup] = {}
+        self._group_of: dict[int, JobFailureGroup] = {}
         #: Jobs without a computed fingerprint.
         self._not_indexed: dict[int, Job] = {}
         #: Set while the server reads the store, so that fingerprints do not delay start-up.
@@ -54,10 +54,10 @@ class FailureGroups(Component):
         """The number of jobs."""
         return len(self._group_of) + len(self._not_indexed)
 
-    def get(self, fingerprint: str) -> ErrorGroup | None:
+    def get(self, fingerprint: str) -> JobFailureGroup | None:
         return self.by_fingerprint.get(fingerprint)
 
-    def values(self) -> Iterable[ErrorGroup]:
+    def values(self) -> Iterable[JobFailureGroup]:
         return self.by_fingerprint.values()
 
     def __iter__(self) -> Iterator[str]:
@@ -77,7 +77,7 @@ class FailureGroups(Component):
         key = fingerprint(job.history.failure.group, job.history.failure.message)
         group = self.get(key)
         if group is None:
-            group = self.by_fingerprint[key] = ErrorGroup(key, job.history.failure.group, job)
+            group = self.by_fingerprint[key] = JobFailureGroup(key, job.history.failure.group, job)
         group.jobs[job.seq] = job
         group.dead += job.state == DEAD
         self._group_of[job.seq] = group
@@ -104,10 +104,10 @@ class FailureGroups(Component):
 
     def complete(self) -> Iterator[None]:
         """Compute the missing fingerprints in slices."""
-        while self.index_some():
+        while self.index_batch():
             yield None
 
-    def index_some(self) -> bool:
+    def index_batch(self) -> bool:
         """Compute the fingerprints of one slice, and return whether fingerprints are still
         missing.
         """

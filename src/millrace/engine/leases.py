@@ -44,7 +44,7 @@ def end_grace(job: Job) -> None:
         ensure_history(job).deadline, details.lapsed_at = details.lapsed_at, None
 
 
-def use_server_clock(job: Job) -> None:
+def convert_lease_start(job: Job) -> None:
     """Convert the start of a lease from the clock of its holder to the clock of the server."""
     ensure_history(job).leased_at -= read_details(job).lease_offset
 
@@ -267,7 +267,7 @@ class LeaseSet(Component):
             if job is not None and job.state == LEASED and job.history.holder == holder:
                 queue = job.queue
                 self.end_lost(job, now, f"the connection {holder} was closed")
-                engine.removal.remove_queue_if_left(job, queue, now)
+                engine.removal.remove_queue_if_empty(job, queue, now)
         if self._ending:
             engine.timers.set(LEASES_TIMER, now)
 

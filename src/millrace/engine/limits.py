@@ -43,9 +43,9 @@ EXAMINE_BATCH_SIZE: Final = 64
 LIMITS_TIMER: Final = "limits"
 #: A sweep removes expired limits when the number of limits reaches this constant plus twice the
 #: number of limits after the last sweep.
-MIN_SWEPT_LIMITS: Final = 64
+MIN_LIMITS_TO_SWEEP: Final = 64
 #: Maximum number of entries in the log of a job when the engine adds an entry.
-MAX_LOG: Final = 100
+MAX_LOG_ENTRIES: Final = 100
 
 #: The start of the wait; the jid if clients set the job's times, otherwise empty; and the seq.
 Entry = tuple[int, str, int]
@@ -91,7 +91,7 @@ class Limits(Component):
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._next_sweep_at = MIN_SWEPT_LIMITS
+        self._next_sweep_at = MIN_LIMITS_TO_SWEEP
         #: Whether any limit or parked job exists. If not, this test is the only cost of limits.
         self.in_use = False
         self.by_key: dict[str, Limit] = {}
@@ -177,7 +177,7 @@ class Limits(Component):
     def _sweep(self, now: int) -> None:
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
             self.delete(key, now)
-        self._next_sweep_at = 2 * len(self.by_key) + MIN_SWEPT_LIMITS
+        self._next_sweep_at = 2 * len(self.by_key) + MIN_LIMITS_TO_SWEEP
 
     # Views. `now` is the time of the current command.
 
@@ -229,7 +229,7 @@ class Limits(Component):
             found = [job for job in engine.leased.values() if uses(job, key)]
         return sorted(found, key=lambda job: job.jid)
 
-    def some_holding(self, key: str, limit: int) -> list[Job]:
+    def first_leased_jobs(self, key: str, limit: int) -> list[Job]:
         """Some leased jobs of a key that has a limit."""
         return [self._engine.jobs[seq] for seq in islice(self.holders.get(key, ()), limit)]
 
@@ -312,7 +312,7 @@ class Limits(Component):
         concurrency of the queue.
         """
         if "" in self.waiting:
-            self.return_released(queue, now)
+            self.unpark_released(queue, now)
         for _ in range(EXAMINE_BATCH_SIZE):
             if self.freed:
                 self.settle(now)
@@ -320,7 +320,7 @@ class Limits(Component):
                 return None
             job = queue.ready.pop()
             if job is None:
-                if counted or not self._return_one(queue, now):
+                if counted or not self._unpark_one(queue, now):
                     return None
                 continue
             key = self.full_key(job, now)
@@ -348,7 +348,9 @@ class Limits(Component):
         queue.ready.park(job)
         self._wait(key, self._entry(job, parked))
         if not details.log or details.log[-1][1] != "throttled":
-            details.add_entry("throttled", since, MAX_LOG, {"queue": shown_queue or queue.name})
+            details.add_entry(
+                "throttled", since, MAX_LOG_ENTRIES, {"queue": shown_queue or queue.name}
+            )
         for other in keys_of(job):
             if other != key and other in self.waiting:
                 self.freed[other] = None  # it may have been the only job that this key admitted
@@ -410,7 +412,7 @@ class Limits(Component):
             job = self._current(key, heappop(heap))
             if job is None:
                 continue
-            self._return(job, now)
+            self._unpark_job(job, now)
             yield job.queue
             if not self._engine.queues[job.queue].paused:
                 room -= 1
@@ -423,7 +425,7 @@ class Limits(Component):
         if not heap:
             del self.waiting[key]
 
-    def _return(self, job: Job, now: int) -> None:
+    def _unpark_job(self, job: Job, now: int) -> None:
         """Return a parked job to its old place in the queue. If clients set its times, it returns
         ahead of the jobs that become ready at the same time.
         """
@@ -439,23 +441,23 @@ class Limits(Component):
         ready.add(job)
         engine.change_set.record(job)
 
-    def _return_one(self, queue: Queue, now: int) -> bool:
+    def _unpark_one(self, queue: Queue, now: int) -> bool:
         """Unpark one job of a queue whose keys have room. Return whether there was one. A key can
         have room although jobs wait for it: the job that returned last may be in another queue that
         no worker has asked for jobs yet.
         """
         for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
             if self.full_key(job, now) is None:
-                self._return(job, now)
+                self._unpark_job(job, now)
                 return True
         return False
 
-    def return_released(self, queue: Queue, now: int) -> None:
+    def unpark_released(self, queue: Queue, now: int) -> None:
         """Unpark the jobs of a queue that were released from their key."""
         found = self.parked("")
         for job in found:
             if job.queue == queue.name and self.full_key(job, now) is None:
-                self._return(job, now)
+                self._unpark_job(job, now)
         left = {entry for entry in self.waiting.pop("", []) if self._current("", entry) is not None}
         if left:
             self.waiting[""] = sorted(left)

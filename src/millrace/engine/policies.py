@@ -38,7 +38,7 @@ class RetryPolicy:
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
     #: the maximum of the dead set does not apply.
-    dead_for: ClassVar[int] = 15_552_000_000_000  # 180 days
+    dead_retention: ClassVar[int] = 15_552_000_000_000  # 180 days
     #: Group and message of the error of an expired lease.
     expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
     #: Whether an expired lease counts as a failure of the job.
@@ -59,7 +59,7 @@ class RetryPolicy:
         return self.after_failure(job, now, random)
 
 
-def retry_later(job: Job, now: int, random: Random) -> RetryDecision:
+def retry_with_backoff(job: Job, now: int, random: Random) -> RetryDecision:
     """Retry after count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the job
     is dead.
     """
@@ -140,6 +140,8 @@ class RuleTable:
         #: Jobs return to their place after a failure.
         self.returning: Final = frozenset(each.code for each in table if each.policy.keeps_position)
         #: Done and dead jobs stay until a client removes them.
-        self.kept: Final = frozenset(each.code for each in table if each.policy.dead_for == FOREVER)
+        self.kept: Final = frozenset(
+            each.code for each in table if each.policy.dead_retention == FOREVER
+        )
         #: Clients send their own time.
         self.own_clock: Final = frozenset(each.code for each in table if each.own_clock)

@@ -46,7 +46,7 @@ class TiedPositions:
         #: Queue -> time -> the last position of jobs of that time, as a distance from the time.
         self._ties: dict[str, dict[int, int]] = {}
 
-    def of_new_job(self, queue: str, now: int) -> int:
+    def position_of_new_job(self, queue: str, now: int) -> int:
         """The position of a new job. Its seq sorts it behind all jobs of the same position."""
         ties = self._ties.get(queue) if self._ties else None
         return now if ties is None else now + ties.get(now, 0)

@@ -65,7 +65,7 @@ class Reason(msgspec.Struct, omit_defaults=True):
     about: str = ""
 
 
-class Why(msgspec.Struct):
+class JobReasons(msgspec.Struct):
     """A job and the reasons why it is not running."""
 
     jid: str
@@ -78,8 +78,8 @@ class Why(msgspec.Struct):
     reasons: list[Reason]
 
 
-def why(engine: Engine, job: Job, now: int) -> Why:
-    return Why(
+def why(engine: Engine, job: Job, now: int) -> JobReasons:
+    return JobReasons(
         job.jid,
         job.seq,
         job.queue,
@@ -176,7 +176,7 @@ def _failed(job: Job) -> str:
 # Sentences
 
 
-def sentence(reason: Reason, job: Why, now: int) -> str:
+def sentence(reason: Reason, job: JobReasons, now: int) -> str:
     """One reason as a sentence."""
     since, until, about = reason.since, reason.until, reason.about
     match reason.code:

@@ -43,13 +43,13 @@ class RecurringJob:
         "clock_offset",
         "count",
         "data",
+        "has_queue_limit",
         "interval",
         "jid",
         "klass",
         "lower_first",
         "next",
         "origin",
-        "own_throttle",
         "prefix",
         "priority",
         "pushed_at",
@@ -75,7 +75,7 @@ class RecurringJob:
         count: int = 0,
         throttles: list[str] | None = None,
         lower_first: bool = False,
-        own_throttle: bool = True,
+        has_queue_limit: bool = True,
         clock_offset: int = 0,
         origin: int = 0,
         prefix: str = "",
@@ -96,7 +96,7 @@ class RecurringJob:
         self.throttles = [] if throttles is None else throttles
         self.lower_first = lower_first
         #: Whether the limit of its queue is one of its limits.
-        self.own_throttle = own_throttle
+        self.has_queue_limit = has_queue_limit
         #: How far the clock of the client is ahead of the server's.
         self.clock_offset = clock_offset
         #: The protocol of its jobs. Older records have none; all of them follow a client's clock.
@@ -123,7 +123,7 @@ class RecurringJob:
             self.count,
             self.throttles,
             self.lower_first,
-            self.own_throttle,
+            self.has_queue_limit,
             self.clock_offset,
             self.origin,
             self.prefix,
@@ -278,7 +278,7 @@ class RecurringJobs:
 
     # Time
 
-    def clock_set(self) -> None:
+    def schedule_check(self) -> None:
         """Examine the records after a restart, or after the clock was set."""
         if any(each.timed for each in self.by_id.values()):
             self._engine.timers.set(RECURRING_TIMER, 0)

@@ -37,7 +37,7 @@ class Removal:
         self._transitions.apply(job, self._queues[job.queue], "cancelled", GONE, now, actor)
         self._engine.caller.must_wait = True
 
-    def end_of_life(self, job: Job, now: int) -> None:
+    def remove_expired(self, job: Job, now: int) -> None:
         """Remove a job whose time to live has expired, or a transient job whose client has
         disconnected.
         """
@@ -95,7 +95,7 @@ class Removal:
                     engine.assignments.serve(queue, now)
                 engine.queue_set.drop_if_unused(queue)
 
-    def remove_queue_if_left(self, job: Job, name: str, now: int) -> None:
+    def remove_queue_if_empty(self, job: Job, name: str, now: int) -> None:
         """Remove the queue of a failed job if the failure was final, the queue is now empty, and
         the policy of the job requires it.
         """

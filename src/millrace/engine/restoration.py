@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
 from .counters import Totals
-from .discarded import Discarded
+from .discarded import DiscardedCollections
 from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job
 from .job_timers import TTL_TIMER
 from .retention import TRIM_TIMER
@@ -30,7 +30,7 @@ class Restoration:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         #: Records removed by a flush: freeing a million at once would delay all clients.
-        self._discarded = Discarded(engine.queues)
+        self._discarded = DiscardedCollections(engine.queues)
         #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
         #: jobs in `ready_since`, which became ready later.
         self.restored_seq = 0
@@ -107,14 +107,14 @@ class Restoration:
         for job in in_order(bound):
             self.return_lease(job, now)
         engine.limits.settle(now)
-        engine.recurring.clock_set()
+        engine.recurring.schedule_check()
 
     def resume(self, now: int) -> None:
         """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
         engine = self._engine
         engine.unavailable = ""
         for job in self.orphaned_transients():
-            engine.removal.end_of_life(job, now)
+            engine.removal.remove_expired(job, now)
         engine.limits.settle(now)
         engine.assignments.serve_all(now)
 

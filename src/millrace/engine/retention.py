@@ -28,10 +28,10 @@ class Retention(Component):
     """Done and dead jobs. Only `dead` has a maximum size; it is sorted, the oldest job first."""
 
     __slots__ = (
+        "_decoded_setting",
         "_jobs",
         "_kept",
         "_of_queues",
-        "_read_setting",
         "dead",
         "dead_dropped",
         "dead_kept",
@@ -53,7 +53,7 @@ class Retention(Component):
         #: Done jobs that stay until a client removes them, the oldest first.
         self.done_kept: OrderedDict[int, Job] = OrderedDict()
         #: The setting that was decoded last, and its content.
-        self._read_setting: bytes | None = None
+        self._decoded_setting: bytes | None = None
         self._of_queues: dict[str, int] = {}
 
     def end_of(self, job: Job, result: bytes | None, setting: bytes | None, now: int) -> int:
@@ -72,9 +72,9 @@ class Retention(Component):
         """The retention that is set for a queue."""
         if setting is None:
             return None
-        if setting is not self._read_setting:
+        if setting is not self._decoded_setting:
             self._of_queues = msgspec.msgpack.decode(setting, type=dict[str, int])
-            self._read_setting = setting
+            self._decoded_setting = setting
         return self._of_queues.get(name)
 
     def index_of(self, job: Job) -> dict[int, Job]:
@@ -140,7 +140,7 @@ class Retention(Component):
                 yield IndexProblem("state", detail, job=job)
 
 
-def changed_setting(setting: bytes | None, name: str, period: int | None) -> bytes | None:
+def with_queue_retention(setting: bytes | None, name: str, period: int | None) -> bytes | None:
     """A copy of the setting with this retention of the queue, or without one if it is None."""
     found = {} if setting is None else msgspec.msgpack.decode(setting, type=dict[str, int])
     if period is None:

@@ -10,22 +10,22 @@ from .retention import RETENTION_SETTING
 from .transactions import TRANSACTION_PREFIX
 
 #: Settings of bulk loads have this prefix; see bulk_loads.py.
-LOADS: Final = "loads/"
+LOADS_PREFIX: Final = "loads/"
 #: Totals of past days over all queues have this prefix.
-DAYS: Final = "days/"
+DAYS_PREFIX: Final = "days/"
 #: Idempotency keys of pushes have this prefix; see admin/idempotency.py.
-IDEMPOTENCY: Final = "idempotency/"
+IDEMPOTENCY_PREFIX: Final = "idempotency/"
 #: Imports have this prefix; see imports.py.
-IMPORTS: Final = "imports/"
+IMPORTS_PREFIX: Final = "imports/"
 #: A flush removes the settings with these prefixes.
 FLUSHED_SETTINGS: Final = (
-    LOADS,
-    DAYS,
+    LOADS_PREFIX,
+    DAYS_PREFIX,
     TRACKED,
     LIMIT_PREFIX,
     RECURRING_PREFIX,
-    IDEMPOTENCY,
-    IMPORTS,
+    IDEMPOTENCY_PREFIX,
+    IMPORTS_PREFIX,
     RETENTION_SETTING,
     CASCADE_PREFIX,
     TRANSACTION_PREFIX,

@@ -8,7 +8,7 @@ from .policies import RuleTable
 from .states import DEAD, LEASED, SCHEDULED
 
 
-def is_existing(job: Job) -> bool:
+def has_valid_state(job: Job) -> bool:
     """Whether the state is one of the six states, not `new` or `gone`."""
     return SCHEDULED <= job.state <= DEAD
 
@@ -125,7 +125,7 @@ class JobTable(Component):
                 continue
             if job.seq != seq:
                 yield IndexProblem("record", f"job {job.seq} is listed as job {seq}", job=job)
-            if not is_existing(job):
+            if not has_valid_state(job):
                 yield IndexProblem("record", f"the job has the unknown state {job.state}", job=job)
             yield self._problem(job)
         for jid in [*self.by_jid, *self._duplicates]:

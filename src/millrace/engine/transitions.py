@@ -13,7 +13,18 @@ from .job import (
 )
 from .leases import leave_front
 from .queues import Queue
-from .states import BLOCKED, DEAD, DONE, FAILURES, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
+from .states import (
+    BLOCKED,
+    DEAD,
+    DONE,
+    FAILURE_CAUSES,
+    GONE,
+    LEASED,
+    LEGAL_TRANSITIONS,
+    NEW,
+    READY,
+    SCHEDULED,
+)
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -39,7 +50,7 @@ class Transitions:
         self._dependencies, self._deadlines = engine.dependencies, engine.deadlines
         self._leases, self._bound = engine.leases, engine.rules.bound
         self._restoration, self._positions = engine.restoration, engine.positions
-        self._by_state = engine.state_components
+        self._state_components = engine.state_components
 
     def apply(
         self,
@@ -62,7 +73,7 @@ class Transitions:
         """
         engine = self._engine
         before, seq, change_set = job.state, job.seq, engine.change_set
-        if before * 8 + to not in LEGAL[cause]:
+        if before * 8 + to not in LEGAL_TRANSITIONS[cause]:
             raise AssertionError(f"job {seq}: {cause} does not lead from {before} to {to}")
         queue.version += 1
 
@@ -113,7 +124,7 @@ class Transitions:
         elif to >= DONE:
             if to == DEAD:
                 job.due_at = job.expires_at or add_time(
-                    now, self._rules.policies[job.origin].dead_for
+                    now, self._rules.policies[job.origin].dead_retention
                 )
             if before < DONE and to != GONE:
                 history = ensure_history(job)
@@ -137,7 +148,7 @@ class Transitions:
                 change_set.changed.pop(seq, None)
                 change_set.rewritten.pop(seq, None)
                 change_set.removed[seq] = None
-            if self._dependencies.by_blocker and cause not in FAILURES:
+            if self._dependencies.by_blocker and cause not in FAILURE_CAUSES:
                 self._cascades.unblock(seq, now)
             if not queue.registered:
                 engine.queue_set.drop_if_unused(queue)
@@ -187,12 +198,12 @@ class Transitions:
 
     def leave(self, job: Job) -> None:
         """Remove a job from the indexes of its state."""
-        for component in self._by_state:
+        for component in self._state_components:
             component.remove(job)
 
     def enter(self, job: Job) -> None:
         """Add a job to the indexes of its state."""
-        for component in self._by_state:
+        for component in self._state_components:
             component.add(job)
 
     def start_state(self, job: Job, now: int) -> int:

@@ -20,12 +20,12 @@ class Waiter:
         "key",
         "lease_duration",
         "must_wait",
-        "new_queues",
+        "new_queue_count",
         "owner",
         "owns_job",
         "queues",
+        "reports_removal",
         "seq",
-        "wants_removal",
     )
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
@@ -37,14 +37,14 @@ class Waiter:
         self.key = 0
         self.seq = 0
         #: The number of its queues that did not exist before.
-        self.new_queues = 0
+        self.new_queue_count = 0
         #: The duration of the lease; 0: the duration that the job defines.
         self.lease_duration = 0
         #: The reply with the delivered job must wait for the commit.
         self.must_wait = False
         #: The waiter is also notified of the removal of the job. Other clients wait until their
         #: timeouts.
-        self.wants_removal = False
+        self.reports_removal = False
         #: The client pushed the transient job `seq`; the job is removed when this wait ends.
         self.owns_job = False
 
@@ -118,7 +118,7 @@ class WaiterSet:
             queue = self._queues.by_name.get(name)
             if queue is None:
                 queue = self._queues.by_name[name] = Queue(name)  # a push registers it
-                waiter.new_queues += 1
+                waiter.new_queue_count += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 
@@ -153,7 +153,7 @@ class WaiterSet:
     def job_ended(self, outcome: JobOutcome) -> None:
         """Report the end of a job to its waiters."""
         for waiter in list(self.by_job.get(outcome.job.seq, ())):
-            if outcome.cause != "cancelled" or waiter.wants_removal:
+            if outcome.cause != "cancelled" or waiter.reports_removal:
                 self.remove(waiter)
                 self.outcomes.append((waiter, outcome))
 

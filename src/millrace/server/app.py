@@ -39,7 +39,7 @@ from millrace.store import Store, StoreError, StoreWriteFailed
 from millrace.store.folders import open_store
 
 from . import file_limits, logs
-from .control_socket import SocketPathInUse, socket_of
+from .control_socket import SocketPathInUse, control_socket_path
 from .journal_shipper import JournalShipper, ShipperSettings
 from .memory_watch import CHECK_INTERVAL as MEMORY_CHECK_INTERVAL
 from .memory_watch import MemoryWatch, effective_limit
@@ -205,7 +205,7 @@ async def _serve(
     control = AdminService(
         engine, max_connections, lambda: 1 if store is None else store.outbox.next_event
     )
-    path = socket_of(folder)
+    path = control_socket_path(folder)
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
     ports = await server.listen(serving, sockets, None if tls is None else tls.context)
     control.memory_mb = _memory()
@@ -256,7 +256,7 @@ async def _serve(
         period = current[0].config.server.forget_queues
         if period:
             now = clock()
-            for name in idle.forget_some(now, round(period * 1_000_000)):
+            for name in idle.remove_idle_batch(now, round(period * 1_000_000)):
                 for hub in server.hubs:
                     hub.queue_forgotten(name)
             server.after_commands(now)
@@ -268,7 +268,7 @@ async def _serve(
     watch_tls_files()
     _announce(config, ports)
     if store is not None:
-        control.keeper = server.shipping = _shipping(config, server, store)
+        control.keeper = server.shipping = _make_shipper(config, server, store)
         server.shipping.committed()
         schedule.start()
     elif config.pipeline.every:
@@ -304,7 +304,7 @@ def web_settings(config: Config, control: Path) -> dict[str, Any]:
     }
 
 
-def _shipping(config: Config, server: Server, store: Store) -> JournalShipper:
+def _make_shipper(config: Config, server: Server, store: Store) -> JournalShipper:
     lake = config.lake
     settings = ShipperSettings(
         config.server.data, config.lake_uri, lake.ship_every, lake.ship_events
@@ -350,7 +350,7 @@ def _log_audited(entry: AuditEntry) -> None:
 def _announce(config: Config, ports: dict[str, int]) -> None:
     """Print the ready line with the ports, and notify systemd."""
     notify("READY=1")
-    if not logs.is_for_people(sys.stdout):
+    if not logs.is_console(sys.stdout):
         ready = {
             "ready": True,
             "ports": ports,

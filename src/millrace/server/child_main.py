@@ -22,14 +22,14 @@ PARENT_CHECK_INTERVAL: Final = 0.2
 
 def end_with_parent(parent: int) -> None:
     """Kill this process as soon as `parent` has ended, or now if it has ended already."""
-    if not _kernel_kills():
+    if not _request_kernel_kill():
         Thread(target=_watch, args=(parent,), name="parent watch", daemon=True).start()
     # The parent can end before the request reaches the kernel.
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _kernel_kills() -> bool:
+def _request_kernel_kill() -> bool:
     if sys.platform != "linux":
         return False
     import ctypes  # noqa: PLC0415 - only Linux needs it

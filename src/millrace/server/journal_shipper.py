@@ -38,7 +38,7 @@ NEEDS: Final = (
 )
 
 #: Called with the reason of a failure, or with an empty string.
-Done = Callable[[str], None]
+ShipCallback = Callable[[str], None]
 
 
 class ShipperSettings(NamedTuple):
@@ -93,7 +93,7 @@ class JournalShipper:
         self._lacks_packages = False
         self._files = 0
         self._dropped = 0
-        self._requests: list[tuple[int, Done]] = []
+        self._requests: list[tuple[int, ShipCallback]] = []
         self._stopping = False
         #: Set at the end of a shipment, successful or not, and at the end of the process.
         self._progress = asyncio.Event()
@@ -124,12 +124,12 @@ class JournalShipper:
         if self._timer is None or reaches_limit:
             self._schedule_shipment(reaches_limit=reaches_limit)
 
-    def ship(self, done: Done) -> None:
+    def ship(self, done: ShipCallback) -> None:
         """Ship all committed events, then call `done` with an empty string or the reason of a
         failure.
         """
         until = self._outbox.next_committed
-        if until <= self._next or self._stopping or not self._is_able():
+        if until <= self._next or self._stopping or not self._check_packages():
             reason = "The server is stopping." if self._stopping else self._failing
             self._loop.call_soon(self._answer, done, reason if until > self._next else "")
             return
@@ -159,7 +159,11 @@ class JournalShipper:
         """Ship the pending events within a time limit, then end the process."""
         self._stopping = True
         self._cancel_timers()
-        if self._settings.every and self._outbox.next_committed > self._next and self._is_able():
+        if (
+            self._settings.every
+            and self._outbox.next_committed > self._next
+            and self._check_packages()
+        ):
             await self._ship_the_rest(force_stop)
         if self._child is not None:
             self._progress.clear()
@@ -195,7 +199,7 @@ class JournalShipper:
             self._start_if_able()
 
     def _start_if_able(self) -> None:
-        if self._is_able():
+        if self._check_packages():
             self._start_shipment()
 
     def _start_shipment(self) -> None:
@@ -211,7 +215,7 @@ class JournalShipper:
                 return
         self._child.send(encode(ShipRequest(self._until)) + b"\n")
 
-    def _is_able(self) -> bool:
+    def _check_packages(self) -> bool:
         if not self._lacks_packages and not all(map(is_installed, ("deltalake", "arro3.io"))):
             self._lacks_packages = True
             self._failing = NEEDS
@@ -312,7 +316,7 @@ class JournalShipper:
             self._child.close_input()
             self._child = None
 
-    def _answer(self, done: Done, reason: str) -> None:
+    def _answer(self, done: ShipCallback, reason: str) -> None:
         done(reason)
         self._answered()
 

@@ -25,11 +25,12 @@ RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
 #: are refused regardless of the number of jobs.
 HARD_FRACTION: Final = 1.1
-#: At or above this fraction of the limit, payloads above `PAGED_PAYLOAD` bytes are stored, until
-#: memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that time.
+#: At or above this fraction of the limit, payloads above `MAX_PAYLOAD_WHILE_PAGING` bytes are
+#: stored, until memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that
+#: time.
 PAGING_FRACTION: Final = 0.5
 END_PAGING_FRACTION: Final = 0.9
-PAGED_PAYLOAD: Final = 128
+MAX_PAYLOAD_WHILE_PAGING: Final = 128
 CAUSE: Final = "the memory limit"
 _CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -80,7 +81,7 @@ class MemoryWatch:
     def check(self) -> None:
         """Compare the memory of the process with the limit. Called at short intervals."""
         used, jobs = self._memory_mb() << 20, len(self._engine.jobs)
-        if self._store is not None and self._max_inline_payload > PAGED_PAYLOAD:
+        if self._store is not None and self._max_inline_payload > MAX_PAYLOAD_WHILE_PAGING:
             self._page(self._store, used, jobs)
         hard_limit = max(self.limit, self._used_at_limit) * HARD_FRACTION
         if self._refusing:
@@ -99,7 +100,7 @@ class MemoryWatch:
         if not self._paging:
             if used >= start and jobs >= self._jobs_at_paging:
                 self._paging, self._jobs_at_paging = True, jobs
-                store.max_inline_payload = PAGED_PAYLOAD
+                store.max_inline_payload = MAX_PAYLOAD_WHILE_PAGING
         elif (
             used < start * END_PAGING_FRACTION or jobs < self._jobs_at_paging * END_PAGING_FRACTION
         ):

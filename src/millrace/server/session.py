@@ -182,7 +182,7 @@ class Session:
         if replies or connection.closing:
             self.flush()
         if more or connection.waiter is not None or not self._reading:
-            self._pace(more)
+            self._continue_or_throttle(more)
             self._account()
         # A short command with a reply leaves no bytes to account for.
         elif not replies or self.buffered or len(data) > SMALL_COMMAND_BYTES:
@@ -276,7 +276,7 @@ class Session:
             self._abort_after_error(error)
             return
         self.flush()
-        self._pace(more)
+        self._continue_or_throttle(more)
 
     def resume(self, share: int) -> None:
         """Continue after waiting in the run queue."""
@@ -582,7 +582,7 @@ class Session:
         connection = self.connection
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
-            size += connection.waiter.new_queues * QUEUE_BYTES
+            size += connection.waiter.new_queue_count * QUEUE_BYTES
         if self._stall_timer is not None or self._outgoing_size:
             size += self._unwritten
         if size != self.buffered and not self.is_lost:
@@ -608,7 +608,7 @@ class Session:
             and not self._continuing
         )
 
-    def _pace(self, more: bool) -> None:
+    def _continue_or_throttle(self, more: bool) -> None:
         if self.connection.waiter is not None:
             self._server.wait_began()
         if more:

@@ -46,7 +46,7 @@ MAX_UNAWAITED_EVENTS = 256
 LEASE_COMMIT_DELAY = 0.01
 #: After a commit with this number of replies, the next turn ends a little later. With few clients,
 #: the passes of the loop would cost more than a shared commit saves.
-SHARING_REPLIES = 8
+MIN_REPLIES_TO_WAIT = 8
 #: The number of events of a change set that takes a few milliseconds to write.
 LARGE_TURN_EVENTS = 300
 
@@ -181,7 +181,7 @@ class Turns:
             self._durations.add(round((perf_counter() - self._commit_started_at) * 1_000_000))
             assert self._store is not None
             release_payloads(self._store, self.engine)
-            shares = self.due and len(held) >= SHARING_REPLIES
+            shares = self.due and len(held) >= MIN_REPLIES_TO_WAIT
             try:
                 self._done(self.number - 1, held)
             finally:  # `schedule` does nothing while a turn is due, so the turn would never end.

@@ -535,7 +535,7 @@ class FaktoryConnection(Connection):
         worker = self.hub.workers.known.get(wid)
         if worker is None:
             raise ClientError(f"unknown worker {quote_input(wid.encode())}")
-        worker.beat_at = now
+        worker.last_heartbeat_at = now
         worker.rss_kb = rss_kb
         if state in {"quiet", "terminate"}:
             self.hub.advance(worker, WORKER_STATES.index(state))
@@ -723,7 +723,7 @@ class FaktoryConnection(Connection):
             return
         self._awaited_id = request.jid
         self.waiter = Waiter((), "", FAKTORY, self)
-        self.waiter.wants_removal = True
+        self.waiter.reports_removal = True
         self.engine.wait(self.waiter, now + round(request.wait * SECOND), job)
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:

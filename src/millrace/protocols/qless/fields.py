@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, Final
 
-from millrace.engine.annotations import own_details, read_details
+from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import SECOND, Job
 from millrace.engine.leases import FRONT_RANK
 from millrace.engine.recurring import RecurringJob
@@ -39,7 +39,7 @@ def _waiting_score(job: Job) -> float:
 
 
 def _put_at(job: Job) -> float:
-    details = own_details(job)
+    details = existing_details(job)
     if details is None:
         return float(job.created // SECOND)
     puts = (when for when, what, _ in reversed(details.log) if what == "put")

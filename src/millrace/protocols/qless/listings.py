@@ -8,7 +8,7 @@ meanwhile is listed once or not at all.
 from collections.abc import Generator
 from typing import Any, Final
 
-from millrace.engine.annotations import own_details
+from millrace.engine.annotations import existing_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
@@ -202,7 +202,7 @@ def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[s
     found: dict[str, tuple[list[str], list[str]]] = {}
     for done, row in enumerate((yield from reverse_sort_in_slices(rows)), 1):
         job: Job = row[3]
-        details = own_details(job)
+        details = existing_details(job)
         if details is None or details.lapsed_at is None:  # else its worker knows of the lost lock
             running, stalled = found.setdefault(job.holder, ([], []))
             if job.deadline >= now:

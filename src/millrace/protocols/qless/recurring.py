@@ -131,7 +131,7 @@ def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
     elif name == "queue":
         recurring.queue = q.queue_name(decode_name(value))
     elif name == "throttles":
-        recurring.throttles, recurring.own_throttle = _throttles(q, value), False
+        recurring.throttles, recurring.has_queue_limit = _throttles(q, value), False
     else:
         raise ScriptError(f'Recur(): Unrecognized option "{name}"')
 

@@ -135,7 +135,7 @@ class Throttles:
         if known is None or count <= 0:
             return []
         self._limits.settle(now)  # the locks of some jobs may just have expired
-        self._limits.return_released(known, now)
+        self._limits.unpark_released(known, now)
         local = self.q.local(queue)
         rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
         popped: list[Job] = []
