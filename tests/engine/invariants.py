@@ -34,7 +34,7 @@ def counters_equal_a_recount(engine: Engine) -> None:
     count = Counter((job.queue, job.state) for job in engine.jobs.values())
     for name, queue in engine.queues.items():
         assert queue.counts == [count.pop((name, state), 0) for state in range(6)]
-        assert queue.ready.early == sum(job.position < 0 for job in queue.ready)
+        assert queue.ready.front_count == sum(job.position < 0 for job in queue.ready)
     assert not count
     retrying = [job for job in engine.jobs.values() if job.state == SCHEDULED and job.failures]
     assert engine.retrying == len(retrying)

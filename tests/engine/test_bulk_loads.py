@@ -122,4 +122,8 @@ def test_a_refused_release_keeps_the_order_of_the_load(scene):
     commit(scene.engine, store)
     release(scene.engine, scene.now, count=2)
     undo(scene.engine, store, [scene.engine.take_changes()], "disk full")
-    assert [job.jid for job in bulk_loads.first(scene.engine, "L", 10)] == ["one", "two", "three"]
+    assert [job.jid for job in bulk_loads.first_staged(scene.engine, "L", 10)] == [
+        "one",
+        "two",
+        "three",
+    ]

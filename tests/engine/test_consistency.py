@@ -167,7 +167,7 @@ def wrong_retrying(t: SampleEngine) -> None:
 
 
 def wrong_early(t: SampleEngine) -> None:
-    t.engine.queues["default"].ready.early += 1
+    t.engine.queues["default"].ready.front_count += 1
 
 
 def lost_queue(t: SampleEngine) -> None:

@@ -128,7 +128,7 @@ def test_the_job_loses_a_position_ahead_of_arrivals(scene):
     scene.fail(scene.lease())
     assert job.position > 0
     assert ready_jids(scene.engine, "dead") == ["there", "job-1"]
-    assert scene.engine.queues["dead"].ready.early == 0
+    assert scene.engine.queues["dead"].ready.front_count == 0
 
 
 def test_the_job_keeps_its_rank(scene):

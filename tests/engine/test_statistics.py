@@ -246,8 +246,8 @@ def test_the_fold_has_the_slots_of_spans(span):
         == 1
     )
     assert (
-        recent_counts.waited("default")
-        == recent_counts.ran("default")
+        recent_counts.wait_percentiles("default")
+        == recent_counts.run_percentiles("default")
         == durations.percentiles({durations.duration_slot(span): 1})
     )
     assert (recent_counts.wait_sum, recent_counts.run_sum) == (span, span)

@@ -182,7 +182,7 @@ class Past:
             for name in queues:
                 queue = self.engine.queues.get(name)
                 if queue is not None:
-                    self.engine.assignments.serve(queue, self.now)
+                    self.engine.assignments.serve_waiters(queue, self.now)
             return
         self._as(worker.skew)
         now = self.now + worker.skew

@@ -114,7 +114,12 @@ def serve(folder: Path, play: Callable[[Served], Awaitable[None]]) -> None:
         engine = Engine(Random(1), protocol_rules())
         store.load().fill(engine)
         server = Server(
-            engine, store, clock, max_connections=100, max_output=1 << 30, ended=pytest.fail
+            engine,
+            store,
+            clock,
+            max_connections=100,
+            max_output=1 << 30,
+            ended=pytest.fail,
         )
         serving = listeners(Config(), engine, clock(), 100)
         sockets = {each.name: open_port("127.0.0.1", 0, each.name) for each in serving}

@@ -149,7 +149,7 @@ class FixedHost:
 
 
 class FixedShipper:
-    def journal(self) -> ShippingStatus:
+    def current_status(self) -> ShippingStatus:
         return ShippingStatus("s1", "/d/lake", 10, 8, 2, 300, 1.5, 0, 4, "")
 
     def ship(self, done: Any) -> None:

@@ -239,7 +239,7 @@ class AdminConnection(Connection):
         if name == "ship":
             shipper.ship(self._shipped)  # replies later
         else:
-            self._send(shipper.journal())
+            self._send(shipper.current_status())
 
     def _send_all(self, running: Iterator[Reply | None]) -> Iterator[None]:
         """Carry out a long operation, and send each of its replies."""
@@ -278,7 +278,7 @@ class AdminConnection(Connection):
         if failing:
             self._refuse(AdminError(failing, "unavailable"))
         else:
-            self._send(shipper.journal())
+            self._send(shipper.current_status())
         self.hub.with_messages.add(self)
 
     # Leases

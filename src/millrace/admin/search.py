@@ -313,7 +313,7 @@ GROUP_SAMPLE_SIZE: Final = 50
 
 def list_failures(hub: AdminService, request: ListFailures, _: int) -> Iterator[FailurePage | None]:
     failing = hub.engine.failure_groups
-    yield from failing.complete()
+    yield from failing.index_remaining()
     keys, found = list(failing), list[JobFailureGroup]()
     for first in range(0, len(keys), GROUP_SLICE_SIZE):
         some = [failing.get(key) for key in keys[first : first + GROUP_SLICE_SIZE]]

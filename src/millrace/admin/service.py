@@ -51,7 +51,7 @@ Reply = msgspec.Struct | dict[str, Any]
 class ShipperPort(Protocol):
     """The component that ships the journal."""
 
-    def journal(self) -> ShippingStatus: ...
+    def current_status(self) -> ShippingStatus: ...
 
     def ship(self, done: Callable[[str], None]) -> None:
         """Ship all committed events, then call `done` with an error message or an empty string."""

@@ -48,14 +48,14 @@ class Assignments:
             return None
         for name in queues:
             if self._recurring.by_queue:
-                self._recurring.request(name, now)
+                self._recurring.push_on_request(name, now)
             queue = self._queues.get(name)
             if queue is None or queue.paused:
                 continue
             if not self._limits.in_use:
                 job = queue.ready.pop()
             else:
-                job = self._limits.next_job(queue, now, counted=engine.caller.own_clock)
+                job = self._limits.next_job(queue, now, concurrency_checked=engine.caller.own_clock)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now, until, since):
                     engine.caller.must_wait = True
@@ -73,7 +73,7 @@ class Assignments:
         if self._recurring.by_queue:
             queues = list(queues)
             for name in queues:
-                self._recurring.request(name, now)
+                self._recurring.push_on_request(name, now)
         found = [self._queues[name] for name in queues if name in self._queues]
         found = [queue for queue in found if queue.counts[READY] and not queue.paused]
         while found:
@@ -108,7 +108,7 @@ class Assignments:
         if self._lease_to(job, queue, holder, actor, now, until, since):
             self._engine.caller.must_wait = True
 
-    def serve(self, queue: Queue, now: int) -> None:
+    def serve_waiters(self, queue: Queue, now: int) -> None:
         """Lease ready jobs to waiters by the server's clock. The client that has waited longest
         is the first.
         """
@@ -118,7 +118,7 @@ class Assignments:
             now = caller.server_time(now)
             caller.own_clock = False
             try:
-                self.serve(queue, now)
+                self.serve_waiters(queue, now)
             finally:
                 caller.own_clock = True
             return
@@ -138,7 +138,7 @@ class Assignments:
     def serve_all(self, now: int) -> None:
         """Lease ready jobs of all queues to waiters."""
         for queue in list(self._queues.values()):
-            self.serve(queue, now)
+            self.serve_waiters(queue, now)
 
     def _next_job(self, queue: Queue, now: int) -> Job | None:
         """Remove the next ready job that the limits permit from its queue, and return it."""

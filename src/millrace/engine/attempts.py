@@ -48,7 +48,10 @@ class Attempts:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._own_clock, self._kept = engine.rules.own_clock, engine.rules.kept
+        self._own_clock, self._kept = (
+            engine.rules.own_clock,
+            engine.rules.kept,
+        )
         self._queues, self._retention = engine.queues, engine.retention
         self._waiters, self._transitions = engine.waiters, engine.transitions
 

@@ -116,14 +116,14 @@ def start_release(engine: Engine, name: str, now: int) -> None:
         engine.caller.wait()
 
 
-def first(engine: Engine, name: str, count: int) -> list[Job]:
+def first_staged(engine: Engine, name: str, count: int) -> list[Job]:
     """The first staged jobs of a load, in their order."""
     return list(islice(engine.staged.get(name, {}).values(), count))
 
 
 def release(engine: Engine, name: str, count: int, now: int) -> int:
     """Release up to `count` jobs of a load whose release has started. Return their number."""
-    jobs = first(engine, name, count)
+    jobs = first_staged(engine, name, count)
     for job in jobs:
         engine.edits.release_from_load(job, now)
     load = find(engine, name)
@@ -142,7 +142,7 @@ def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
         return 0
     if load.state != "open":
         raise LoadError(f"the load {name} is {load.state}: it cannot be discarded any more")
-    jobs = first(engine, name, count)
+    jobs = first_staged(engine, name, count)
     for job in jobs:
         engine.cancel(job, now, actor)
     if name not in engine.staged:

@@ -19,8 +19,8 @@ class ChangeSet:
         "events",
         "folded",
         "leases",
+        "moved_to_end",
         "new",
-        "opened",
         "queues",
         "removed",
         "rewritten",
@@ -36,7 +36,7 @@ class ChangeSet:
         #: Name -> paused, or None for a removed queue.
         self.queues: dict[str, bool | None] = {}
         #: Queues that move behind all existing queues.
-        self.opened: set[str] = set()
+        self.moved_to_end: set[str] = set()
         #: Key -> value, or None for a deleted setting.
         self.settings: dict[str, bytes | None] = {}
         self.events: list[Row] = []
@@ -63,7 +63,7 @@ class ChangeSet:
             or self.rewritten
             or self.removed
             or self.queues
-            or self.opened
+            or self.moved_to_end
             or self.settings
             or self.cleared
         )
@@ -75,7 +75,7 @@ class ChangeSet:
             self.edits
             or self.removed
             or self.queues
-            or self.opened
+            or self.moved_to_end
             or self.settings
             or self.cleared
         )
@@ -93,6 +93,6 @@ class ChangeSet:
             seq in self.changed or seq in self.new or seq in self.rewritten or seq in self.removed
         )
 
-    def parts(self) -> tuple[Iterable[int], ...]:
+    def touched_seqs(self) -> tuple[Iterable[int], ...]:
         """The seqs of all jobs that the change set touched."""
         return self.new, self.changed, self.rewritten, self.removed

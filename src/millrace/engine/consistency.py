@@ -113,7 +113,7 @@ def repair(engine: Engine, now: int) -> None:
         engine.restoration.restore_job(job)
     engine.positions.last = position
     engine.retention.sort()
-    engine.limits.count()
+    engine.limits.recount_usage()
     for job in engine.leased.values():
         if (
             job.history.holder_protocol in engine.rules.bound
@@ -127,7 +127,7 @@ def repair(engine: Engine, now: int) -> None:
         engine.transitions.apply(
             job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL
         )
-    engine.limits.settle(now)
+    engine.limits.unpark_freed(now)
     engine.assignments.serve_all(now)
     engine.caller.must_wait = True
 

@@ -108,12 +108,12 @@ class JobDetails:
         return -self.priority if self.lower_first else self.priority
 
     def add_entry(
-        self, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
+        self, event_name: str, when: int, limit: int, fields: dict[str, Any] | None = None
     ) -> None:
         """Append an entry. The log keeps its first entry and its newest ones, `limit` in all; 0
         means no limit.
         """
-        self.log.append((when // 1_000_000, word, fields))
+        self.log.append((when // 1_000_000, event_name, fields))
         if 0 < limit < len(self.log):
             self.log[1:] = self.log[len(self.log) - limit + 1 :] if limit > 1 else []
 

@@ -103,10 +103,10 @@ class DueTimers:
             engine.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
         elif job.state == LEASED:
             if engine.restoration.was_interrupted(job):
-                engine.restoration.return_lease(job, now)
+                engine.restoration.release_interrupted(job, now)
                 return
             counts.expired += 1
-            group, message = engine.rules.policies[job.origin].expired
+            group, message = engine.rules.policies[job.origin].expiry_error
             engine.attempts.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
             return
         else:

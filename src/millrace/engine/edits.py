@@ -76,7 +76,7 @@ class Edits:
         engine.change_set.queues[name] = paused
         self.record()
         if not paused:
-            engine.assignments.serve(queue, now)
+            engine.assignments.serve_waiters(queue, now)
 
     # Blocked jobs
 

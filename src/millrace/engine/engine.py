@@ -345,7 +345,7 @@ class Engine:
             return
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
-            self.recurring.wait(waiter.queues)
+            self.recurring.set_timer_for_waiter(waiter.queues)
 
     def cancel_wait(self, waiter: Waiter) -> None:
         """Remove a waiter after its connection closed."""

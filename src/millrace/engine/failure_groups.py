@@ -35,7 +35,7 @@ class JobFailureGroup:
 
 class FailureGroups(Component):
     """Error groups by fingerprint; no group is empty. After start-up, most fingerprints are
-    missing. A reader that needs all groups runs `yield from groups.complete()` first.
+    missing. A reader that needs all groups runs `yield from groups.index_remaining()` first.
     """
 
     __slots__ = ("_group_of", "_jobs", "_not_indexed", "by_fingerprint", "deferring")
@@ -102,7 +102,7 @@ class FailureGroups(Component):
         elif group.newest is job:
             group.newest = next(reversed(group.jobs.values()))
 
-    def complete(self) -> Iterator[None]:
+    def index_remaining(self) -> Iterator[None]:
         """Compute the missing fingerprints in slices."""
         while self.index_batch():
             yield None

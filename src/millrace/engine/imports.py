@@ -112,17 +112,17 @@ def digest(jid: str) -> bytes:
 
 def discard(engine: Engine, source: str, count: int, now: int) -> int:
     """Remove up to `count` staged jobs of an incomplete run, and return their number."""
-    done = 0
+    discarded_count = 0
     for name in load_names(source):
         load = bulk_loads.find(engine, name)
-        if done < count and load is not None and load.state == "open":
-            done += bulk_loads.discard(engine, name, count - done, 0, now)
-    if not done:
+        if discarded_count < count and load is not None and load.state == "open":
+            discarded_count += bulk_loads.discard(engine, name, count - discarded_count, 0, now)
+    if not discarded_count:
         runs = runs_of(engine, source)
         if runs.last and runs.last not in runs.complete:
             for key, _ in _digest_settings(engine, source, runs.last):
                 engine.set_setting(key, None)
-    return done
+    return discarded_count
 
 
 def begin(engine: Engine, source: str, now: int) -> int:

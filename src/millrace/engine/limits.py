@@ -54,15 +54,15 @@ Entry = tuple[int, str, int]
 class Limit:
     """A limit. Its durable setting is an array of the fields; add new fields at the end."""
 
-    __slots__ = ("clock_offset", "expires", "maximum", "origin")
+    __slots__ = ("clock_offset", "expires_at", "maximum", "origin")
 
     def __init__(
-        self, maximum: Number, expires: int = 0, clock_offset: int = 0, origin: int = NO_PROTOCOL
+        self, maximum: Number, expires_at: int = 0, clock_offset: int = 0, origin: int = NO_PROTOCOL
     ) -> None:
         #: Maximum number of leased jobs. 0: no limit.
         self.maximum = maximum
         #: The end of the limit, by the clock of the client that set it. 0: none.
-        self.expires = expires
+        self.expires_at = expires_at
         #: How far that clock is ahead of the server's.
         self.clock_offset = clock_offset
         #: The protocol over which it was set; none if its client has its own clock, and in older
@@ -71,22 +71,22 @@ class Limit:
 
     def fields(self) -> tuple[Number | int, ...]:
         """All fields, in the order of the constructor; without the last one if it is not set."""
-        fields = (self.maximum, self.expires, self.clock_offset)
+        fields = (self.maximum, self.expires_at, self.clock_offset)
         return (*fields, self.origin) if self.origin != NO_PROTOCOL else fields
 
 
 class Limits(Component):
     __slots__ = (
         "_engine",
-        "_keys_to_settle",
+        "_keys_to_unpark",
         "_next_sweep_at",
         "_queues_to_serve",
         "by_key",
         "concurrency",
-        "freed",
-        "holders",
+        "freed_keys",
         "in_use",
-        "waiting",
+        "leased_by_key",
+        "parked_by_key",
     )
 
     def __init__(self, engine: "Engine") -> None:
@@ -98,16 +98,16 @@ class Limits(Component):
         #: Maximum number of leased jobs of a queue, without leases that have expired.
         self.concurrency: dict[str, Number] = {}
         #: The leased jobs of each key that has a limit.
-        self.holders: dict[str, dict[int, None]] = {}
+        self.leased_by_key: dict[str, dict[int, None]] = {}
         #: Parked jobs by key, the longest wait first. Entries may be stale. Jobs under "" were
         #: released from their key; the next request for jobs of their queue examines them.
-        self.waiting: dict[str, list[Entry]] = {}
+        self.parked_by_key: dict[str, list[Entry]] = {}
         #: Keys whose usage has decreased.
-        self.freed: dict[str, None] = {}
+        self.freed_keys: dict[str, None] = {}
         #: Queues with waiting clients and jobs that were not examined yet.
         self._queues_to_serve: set[str] = set()
         #: Keys with room and more parked jobs than one command examines.
-        self._keys_to_settle: set[str] = set()
+        self._keys_to_unpark: set[str] = set()
 
     # Settings
 
@@ -118,16 +118,16 @@ class Limits(Component):
             for key, value in settings.items()
             if key.startswith(LIMIT_PREFIX)
         }
-        self.count()
+        self.recount_usage()
         self._set_timer()
 
-    def count(self) -> None:
+    def recount_usage(self) -> None:
         """Count the usage of all keys again."""
-        self.holders = {key: {} for key in self.by_key}
+        self.leased_by_key = {key: {} for key in self.by_key}
         if self.by_key:
             for job in self._engine.leased.values():
                 self.enter(job)
-        self.freed.update(dict.fromkeys(self.waiting))
+        self.freed_keys.update(dict.fromkeys(self.parked_by_key))
         self._update()
 
     def set(
@@ -140,11 +140,13 @@ class Limits(Component):
         known = self.limit(key, now)
         offset = engine.caller.clock_offset if engine.caller.own_clock else 0
         if not expires and known is not None:
-            expires, offset = known.expires, known.clock_offset
+            expires, offset = known.expires_at, known.clock_offset
         self.by_key[key] = limit = Limit(maximum, expires, offset if expires else 0, origin)
         engine.set_setting(LIMIT_PREFIX + key, msgspec.msgpack.encode(limit.fields()))
-        if key not in self.holders:
-            self.holders[key] = {job.seq: None for job in engine.leased.values() if uses(job, key)}
+        if key not in self.leased_by_key:
+            self.leased_by_key[key] = {
+                job.seq: None for job in engine.leased.values() if uses(job, key)
+            }
         self._set_timer()
         self._changed(key, now)
 
@@ -152,7 +154,7 @@ class Limits(Component):
         """Delete a limit, and return whether it existed."""
         if self.by_key.pop(key, None) is None:
             return False
-        self.holders.pop(key, None)
+        self.leased_by_key.pop(key, None)
         self._engine.set_setting(LIMIT_PREFIX + key, None)
         self._changed(key, now)
         return True
@@ -163,16 +165,16 @@ class Limits(Component):
             self.concurrency[queue] = maximum
         else:
             self.concurrency.pop(queue, None)
-        self.freed[QUEUE_KEY_PREFIX + queue] = None
+        self.freed_keys[QUEUE_KEY_PREFIX + queue] = None
         self._update()
 
     def _changed(self, key: str, now: int) -> None:
-        self.freed[key] = None
+        self.freed_keys[key] = None
         self._update()
-        self.settle(now)
+        self.unpark_freed(now)
 
     def _update(self) -> None:
-        self.in_use = bool(self.by_key or self.concurrency or self.waiting or self.freed)
+        self.in_use = bool(self.by_key or self.concurrency or self.parked_by_key or self.freed_keys)
 
     def _sweep(self, now: int) -> None:
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
@@ -183,9 +185,11 @@ class Limits(Component):
 
     def limit(self, key: str, now: int) -> Limit | None:
         found = self.by_key.get(key)
-        if found is None or not found.expires:
+        if found is None or not found.expires_at:
             return found
-        return None if found.expires <= self._engine.caller.time(now, found.clock_offset) else found
+        return (
+            None if found.expires_at <= self._engine.caller.time(now, found.clock_offset) else found
+        )
 
     def maximum(self, key: str, now: int) -> Number:
         limit = self.limit(key, now)
@@ -193,7 +197,7 @@ class Limits(Component):
 
     def usage(self, key: str) -> int:
         """The number of leased jobs of a key that has a limit."""
-        return len(self.holders.get(key, ()))
+        return len(self.leased_by_key.get(key, ()))
 
     def has_room(self, key: str, now: int) -> bool:
         maximum = self.maximum(key, now)
@@ -206,12 +210,14 @@ class Limits(Component):
                 return key
         return None
 
-    def queue_has_room(self, queue: Queue, now: int, *, counted: bool = False) -> bool:
-        """Whether the limits of the queue permit another lease; see `next_job` for `counted`."""
+    def queue_has_room(self, queue: Queue, now: int, *, concurrency_checked: bool = False) -> bool:
+        """Whether the limits of the queue permit another lease. `concurrency_checked` as in
+        `next_job`.
+        """
         if not self.has_room(QUEUE_KEY_PREFIX + queue.name, now):
             return False
         maximum = self.concurrency.get(queue.name, 0)
-        if counted or not maximum:
+        if concurrency_checked or not maximum:
             return True
         surplus = queue.counts[LEASED] - maximum
         if surplus < 0:
@@ -220,28 +226,28 @@ class Limits(Component):
         deadlines, caller = self._engine.deadlines, self._engine.caller
         return deadlines.count_expired(queue.name, now, caller, surplus + 1) > surplus
 
-    def holding(self, key: str) -> list[Job]:
+    def leased_jobs(self, key: str) -> list[Job]:
         """The leased jobs of a key, sorted by jid."""
         engine = self._engine
         if key in self.by_key:
-            found = [engine.jobs[seq] for seq in self.holders[key]]
+            found = [engine.jobs[seq] for seq in self.leased_by_key[key]]
         else:
             found = [job for job in engine.leased.values() if uses(job, key)]
         return sorted(found, key=lambda job: job.jid)
 
     def first_leased_jobs(self, key: str, limit: int) -> list[Job]:
         """Some leased jobs of a key that has a limit."""
-        return [self._engine.jobs[seq] for seq in islice(self.holders.get(key, ()), limit)]
+        return [self._engine.jobs[seq] for seq in islice(self.leased_by_key.get(key, ()), limit)]
 
     def parked(self, key: str) -> list[Job]:
         """The jobs that wait for a key, the longest wait first."""
-        entries = sorted(set(self.waiting.get(key, ())))
+        entries = sorted(set(self.parked_by_key.get(key, ())))
         found = [self._current(key, entry) for entry in entries]
         return [job for job in found if job is not None]
 
     def some_parked(self, key: str, limit: int) -> list[Job]:
         """Some jobs that wait for a key, including the job with the longest wait."""
-        entries = sorted(set(self.waiting.get(key, [])[: 4 * limit]))
+        entries = sorted(set(self.parked_by_key.get(key, [])[: 4 * limit]))
         found = [self._current(key, entry) for entry in entries]
         return [job for job in found if job is not None][:limit]
 
@@ -259,9 +265,9 @@ class Limits(Component):
         """Add a leased job to the usage of its keys."""
         for key in keys_of(job):
             if key in self.by_key and uses(job, key):
-                self.holders[key][job.seq] = None
+                self.leased_by_key[key][job.seq] = None
 
-    def lease(self, job: Job) -> None:
+    def add_new_lease(self, job: Job) -> None:
         """Add a newly leased job to the usage of all its keys, including released ones."""
         details = None if job.extra is None else job.extra.details
         if details is not None and details.released_limits:
@@ -273,12 +279,12 @@ class Limits(Component):
         leased.
         """
         for key in keys_of(job):
-            holders = self.holders.get(key)
+            holders = self.leased_by_key.get(key)
             if holders is not None and job.seq in holders:
                 del holders[job.seq]
-                self.freed[key] = None
+                self.freed_keys[key] = None
         if self.concurrency and job.queue in self.concurrency:
-            self.freed[QUEUE_KEY_PREFIX + job.queue] = None
+            self.freed_keys[QUEUE_KEY_PREFIX + job.queue] = None
 
     def set_keys(self, job: Job, keys: list[str]) -> None:
         """Replace the keys of a job; a leased job then uses the new ones."""
@@ -296,31 +302,31 @@ class Limits(Component):
         if job.state == LEASED and uses(job, key):
             ensure_details(job).released_limits.append(key)
             self._engine.edits.record_job(job)
-            if self.holders.get(key, {}).pop(job.seq, self) is None:
+            if self.leased_by_key.get(key, {}).pop(job.seq, self) is None:
                 self._changed(key, now)
         elif parked is not None and parked.key == key:
             parked.key = ""
-            heappush(self.waiting.setdefault("", []), self._entry(job, parked))
+            heappush(self.parked_by_key.setdefault("", []), self._entry(job, parked))
             self._engine.edits.record_job(job)
             self._changed(key, now)
 
     # Leasing
 
-    def next_job(self, queue: Queue, now: int, *, counted: bool = False) -> Job | None:
+    def next_job(self, queue: Queue, now: int, *, concurrency_checked: bool = False) -> Job | None:
         """Remove the next job whose limits permit a lease from the order of the queue, and return
-        it. With `counted`, the caller has compared the number of running jobs with the
+        it. With `concurrency_checked`, the caller has compared the number of running jobs with the
         concurrency of the queue.
         """
-        if "" in self.waiting:
+        if "" in self.parked_by_key:
             self.unpark_released(queue, now)
         for _ in range(EXAMINE_BATCH_SIZE):
-            if self.freed:
-                self.settle(now)
-            if not self.queue_has_room(queue, now, counted=counted):
+            if self.freed_keys:
+                self.unpark_freed(now)
+            if not self.queue_has_room(queue, now, concurrency_checked=concurrency_checked):
                 return None
             job = queue.ready.pop()
             if job is None:
-                if counted or not self._unpark_one(queue, now):
+                if concurrency_checked or not self._unpark_one(queue, now):
                     return None
                 continue
             key = self.full_key(job, now)
@@ -352,8 +358,10 @@ class Limits(Component):
                 "throttled", since, MAX_LOG_ENTRIES, {"queue": shown_queue or queue.name}
             )
         for other in keys_of(job):
-            if other != key and other in self.waiting:
-                self.freed[other] = None  # it may have been the only job that this key admitted
+            if other != key and other in self.parked_by_key:
+                self.freed_keys[other] = (
+                    None  # it may have been the only job that this key admitted
+                )
         engine.change_set.record(job)
 
     def _entry(self, job: Job, parked: Parked) -> Entry:
@@ -364,31 +372,31 @@ class Limits(Component):
         return parked.since, job.jid if own_clock else "", job.seq
 
     def _wait(self, key: str, entry: Entry) -> None:
-        heap = self.waiting.setdefault(key, [])
+        heap = self.parked_by_key.setdefault(key, [])
         heappush(heap, entry)
         if len(heap) > 64 + 2 * len(self._engine.jobs):
             heap[:] = [each for each in set(heap) if self._current(key, each) is not None]
             heapify(heap)
         self.in_use = True
 
-    def settle_by_client_clock(self, now: int) -> None:
+    def unpark_by_client_clock(self, now: int) -> None:
         """Unpark jobs before or after a command of a client with its own clock. A limit may have
         expired by that clock.
         """
-        for key in self.waiting:
+        for key in self.parked_by_key:
             if key and not self.maximum(key, now):
-                self.freed[key] = None
-        self.settle(now)
+                self.freed_keys[key] = None
+        self.unpark_freed(now)
 
-    def settle(self, now: int) -> None:
+    def unpark_freed(self, now: int) -> None:
         """Put the parked jobs of keys whose usage has decreased back into their queues, and serve
         waiting clients.
         """
         engine = self._engine
         if engine.unavailable:
             return
-        while self.freed:
-            keys, self.freed = list(self.freed), {}
+        while self.freed_keys:
+            keys, self.freed_keys = list(self.freed_keys), {}
             queues: dict[str, None] = {}
             for key in keys:
                 queues.update(dict.fromkeys(self._unpark(key, now)))
@@ -397,12 +405,12 @@ class Limits(Component):
             for name in queues:
                 queue = engine.queues.get(name)
                 if queue is not None and queue.waiters:
-                    engine.assignments.serve(queue, now)
+                    engine.assignments.serve_waiters(queue, now)
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
         """Unpark jobs until the key is full, and yield the names of their queues."""
-        heap = self.waiting.get(key)
+        heap = self.parked_by_key.get(key)
         if heap is None or not key:
             return
         maximum = self.maximum(key, now)
@@ -419,11 +427,11 @@ class Limits(Component):
                 continue
             paused += 1  # no worker gets it, so it does not use the room
             if paused == EXAMINE_BATCH_SIZE:
-                self._keys_to_settle.add(key)
+                self._keys_to_unpark.add(key)
                 self._engine.timers.set(LIMITS_TIMER, self._engine.caller.server_time(now))
                 return
         if not heap:
-            del self.waiting[key]
+            del self.parked_by_key[key]
 
     def _unpark_job(self, job: Job, now: int) -> None:
         """Return a parked job to its old place in the queue. If clients set its times, it returns
@@ -458,9 +466,13 @@ class Limits(Component):
         for job in found:
             if job.queue == queue.name and self.full_key(job, now) is None:
                 self._unpark_job(job, now)
-        left = {entry for entry in self.waiting.pop("", []) if self._current("", entry) is not None}
+        left = {
+            entry
+            for entry in self.parked_by_key.pop("", [])
+            if self._current("", entry) is not None
+        }
         if left:
-            self.waiting[""] = sorted(left)
+            self.parked_by_key[""] = sorted(left)
         self._update()
 
     # Parked jobs
@@ -489,16 +501,16 @@ class Limits(Component):
         if details is not None and details.parked is not None:
             job.rank, details.parked = details.parked.rank, None
         for key in keys_of(job):
-            if key in self.waiting:
-                self.freed[key] = None
+            if key in self.parked_by_key:
+                self.freed_keys[key] = None
 
     def clear(self) -> None:
         """Remove all jobs, before they are discarded or added again."""
-        self.holders = {key: {} for key in self.by_key}
-        self.waiting.clear()
-        self.freed.clear()
+        self.leased_by_key = {key: {} for key in self.by_key}
+        self.parked_by_key.clear()
+        self.freed_keys.clear()
         self._queues_to_serve.clear()
-        self._keys_to_settle.clear()
+        self._keys_to_unpark.clear()
         self._update()
 
     # Time
@@ -507,19 +519,21 @@ class Limits(Component):
         """End expired limits, and continue to serve waiting clients."""
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
             self.delete(key, now)
-        keys, self._keys_to_settle = self._keys_to_settle, set()
-        self.freed.update(dict.fromkeys(keys))
-        self.settle(now)
+        keys, self._keys_to_unpark = self._keys_to_unpark, set()
+        self.freed_keys.update(dict.fromkeys(keys))
+        self.unpark_freed(now)
         names, self._queues_to_serve = self._queues_to_serve, set()
         for name in names:
             queue = self._engine.queues.get(name)
             if queue is not None:
-                self._engine.assignments.serve(queue, now)
-        if not self._queues_to_serve and not self._keys_to_settle:
+                self._engine.assignments.serve_waiters(queue, now)
+        if not self._queues_to_serve and not self._keys_to_unpark:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        ends = [each.expires - each.clock_offset for each in self.by_key.values() if each.expires]
+        ends = [
+            each.expires_at - each.clock_offset for each in self.by_key.values() if each.expires_at
+        ]
         if ends:
             self._engine.timers.set(LIMITS_TIMER, max(0, min(ends)))
 
@@ -534,17 +548,19 @@ class Limits(Component):
             for key in [] if leased is None else keys_of(leased):
                 if leased is None or key not in self.by_key or not uses(leased, key):
                     continue
-                if seq not in self.holders.get(key, ()):
+                if seq not in self.leased_by_key.get(key, ()):
                     yield IndexProblem(
                         "limit",
                         f"the usage of the limit {key} does not include the job",
                         job=leased,
                     )
-        for key in list(self.holders):
-            for seq in list(self.holders.get(key, ())):
+        for key in list(self.leased_by_key):
+            for seq in list(self.leased_by_key.get(key, ())):
                 yield None
                 leased = engine.leased.get(seq)
-                if (leased is None or not uses(leased, key)) and seq in self.holders.get(key, ()):
+                if (leased is None or not uses(leased, key)) and seq in self.leased_by_key.get(
+                    key, ()
+                ):
                     yield IndexProblem(
                         "limit", f"the usage of the limit {key} wrongly includes job {seq}"
                     )
@@ -566,10 +582,10 @@ class Limits(Component):
             elif parked is not None:
                 entry = self._entry(job, parked)
                 if parked.key not in entries:
-                    entries[parked.key] = set(self.waiting.get(parked.key, ()))
+                    entries[parked.key] = set(self.parked_by_key.get(parked.key, ()))
                 if entry in entries[parked.key]:
                     continue
-                if entry not in self.waiting.get(parked.key, ()):
+                if entry not in self.parked_by_key.get(parked.key, ()):
                     yield IndexProblem(
                         "limit",
                         f"the job waits for the limit {parked.key}, which does not list it",

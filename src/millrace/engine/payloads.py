@@ -21,7 +21,7 @@ class PayloadReader(Protocol):
 
     def read_part(self, seq: int, start: int, size: int) -> bytes: ...
 
-    def another(self) -> "PayloadReader":
+    def open_another(self) -> "PayloadReader":
         """A reader for another thread."""
         ...
 
@@ -90,7 +90,7 @@ class Payloads:
         assert self.reader is not None
         return self.reader.read_part(job.seq, start, size)
 
-    def stored(self, seq: int, payload: bytes) -> None:
+    def move_out_of_memory(self, seq: int, payload: bytes) -> None:
         """Remove a payload from memory after the store has committed it, unless the job has
         another payload by now.
         """

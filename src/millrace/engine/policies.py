@@ -40,7 +40,7 @@ class RetryPolicy:
     #: the maximum of the dead set does not apply.
     dead_retention: ClassVar[int] = 15_552_000_000_000  # 180 days
     #: Group and message of the error of an expired lease.
-    expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
+    expiry_error: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
     #: Whether an expired lease counts as a failure of the job.
     expiry_fails: ClassVar[bool] = True
     #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.
@@ -59,7 +59,7 @@ class RetryPolicy:
         return self.after_failure(job, now, random)
 
 
-def retry_with_backoff(job: Job, now: int, random: Random) -> RetryDecision:
+def retry_later(job: Job, now: int, random: Random) -> RetryDecision:
     """Retry after count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the job
     is dead.
     """

@@ -51,7 +51,7 @@ class TiedPositions:
         ties = self._ties.get(queue) if self._ties else None
         return now if ties is None else now + ties.get(now, 0)
 
-    def behind(self, queue: str, now: int) -> int:
+    def position_behind(self, queue: str, now: int) -> int:
         """The position of an older job that is ready again: behind all jobs of the same time."""
         if len(self._ties) > MAX_TIED_QUEUES:
             self._ties.clear()

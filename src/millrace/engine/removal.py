@@ -92,7 +92,7 @@ class Removal:
                     engine.open_queue(name)
                 if queue.registered:
                     engine.change_set.queues[name] = False
-                    engine.assignments.serve(queue, now)
+                    engine.assignments.serve_waiters(queue, now)
                 engine.queue_set.drop_if_unused(queue)
 
     def remove_queue_if_empty(self, job: Job, name: str, now: int) -> None:
@@ -124,7 +124,7 @@ class Removal:
         """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`."""
         engine = self._engine
         engine.leases.end_all()
-        engine.restoration.clear()
+        engine.restoration.remove_all_jobs()
         old, changes = engine.change_set, ChangeSet()
         changes.ended_leases = old.ended_leases
         changes.cleared = True
@@ -144,7 +144,7 @@ class Removal:
         """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
         Jobs pushed after the first step stay.
         """
-        engine, done = self._engine, 0
+        engine, removed_count = self._engine, 0
         seqs = list(engine.jobs)
         # Remove the newest jobs first, so that no dependent becomes ready before its removal.
         for seq in reversed(seqs):
@@ -152,9 +152,9 @@ class Removal:
             if job is None or job.origin != origin:
                 continue
             self.cancel(job, clock(), origin)
-            done += 1
-            if done == FLUSH_BATCH_SIZE:
-                yield done
-                done = 0
-        if done:
-            yield done
+            removed_count += 1
+            if removed_count == FLUSH_BATCH_SIZE:
+                yield removed_count
+                removed_count = 0
+        if removed_count:
+            yield removed_count

@@ -32,9 +32,9 @@ class Restoration:
         #: Records removed by a flush: freeing a million at once would delay all clients.
         self._discarded = DiscardedCollections(engine.queues)
         #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
-        #: jobs in `ready_since`, which became ready later.
+        #: jobs in `ready_after_restore`, which became ready later.
         self.restored_seq = 0
-        self.ready_since: set[int] = set()
+        self.ready_after_restore: set[int] = set()
         #: Leases that ended because the previous process ended: seq -> attempt.
         self._interrupted: dict[int, int] = {}
 
@@ -47,7 +47,7 @@ class Restoration:
         self._restore_jobs(jobs)
         engine.failure_groups.deferring = False
         self.restored_seq = engine.next_seq
-        self.ready_since.clear()
+        self.ready_after_restore.clear()
         engine.positions.last += 1  # later arrivals are behind every restored job
         engine.retention.sort()
 
@@ -61,7 +61,7 @@ class Restoration:
         change_sets = list(change_sets)
         held = engine.leases.held_before(change_sets)
         if any(change_set.cleared for change_set in change_sets):
-            self.clear()
+            self.remove_all_jobs()
         for change_set in change_sets:
             for seq in (*change_set.new, *change_set.changed, *change_set.rewritten):
                 job = engine.jobs.get(seq)
@@ -105,8 +105,8 @@ class Restoration:
         bound = [job for job in engine.leased.values() if self._is_bound(job)]
         self._interrupted = {job.seq: job.history.attempt for job in bound}
         for job in in_order(bound):
-            self.return_lease(job, now)
-        engine.limits.settle(now)
+            self.release_interrupted(job, now)
+        engine.limits.unpark_freed(now)
         engine.recurring.schedule_check()
 
     def resume(self, now: int) -> None:
@@ -115,18 +115,18 @@ class Restoration:
         engine.unavailable = ""
         for job in self.orphaned_transients():
             engine.removal.remove_expired(job, now)
-        engine.limits.settle(now)
+        engine.limits.unpark_freed(now)
         engine.assignments.serve_all(now)
 
     def is_untouched(self, job: Job) -> bool:
         """Whether a ready job has been ready since the server read the store."""
-        return job.seq < self.restored_seq and job.seq not in self.ready_since
+        return job.seq < self.restored_seq and job.seq not in self.ready_after_restore
 
     def was_interrupted(self, job: Job) -> bool:
         """Whether the end of the previous process has interrupted the lease of a job."""
         return self._is_bound(job) and self._interrupted.get(job.seq) == job.history.attempt
 
-    def return_lease(self, job: Job, now: int) -> None:
+    def release_interrupted(self, job: Job, now: int) -> None:
         """Return a lease without a failure, because a restart closed its connection."""
         engine = self._engine
         queue = engine.queues[job.queue]
@@ -153,7 +153,11 @@ class Restoration:
         collects them and adds all jobs of a queue together. The start-up time depends on it.
         """
         engine = self._engine
-        table, of_job, own_clock = engine.table, engine.queue_set.of_job, engine.rules.own_clock
+        table, of_job, own_clock = (
+            engine.table,
+            engine.queue_set.of_job,
+            engine.rules.own_clock,
+        )
         ready: dict[str, list[Job]] = {}
         known, by_jid = table.jobs, table.by_jid
         position, last_seq = engine.positions.last, engine.next_seq - 1
@@ -198,7 +202,7 @@ class Restoration:
         if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
             engine.positions.last = max(engine.positions.last, job.position)
 
-    def clear(self) -> None:
+    def remove_all_jobs(self) -> None:
         engine = self._engine
         is_large = max(len(engine.jobs), len(engine.queues)) > DISCARD_BATCH_SIZE
         if is_large:
@@ -215,7 +219,7 @@ class Restoration:
             component.clear()
         engine.timers.cancel(TRIM_TIMER)
         engine.flush_count += 1
-        self.ready_since.clear()
+        self.ready_after_restore.clear()
         engine.positions.tied.clear()
         engine.totals = Totals()
         engine.statistics = Statistics()

@@ -91,7 +91,7 @@ class Spread:
 
 
 class QueueDay:
-    """One queue on one day. `failures` counts failed attempts, `dead_jobs` counts jobs."""
+    """One queue on one day. `failures` counts failed attempts, `failed` counts dead jobs."""
 
     __slots__ = ("day", "failed", "failures", "queue", "retries", "run", "wait")
 

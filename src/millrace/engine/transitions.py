@@ -43,7 +43,10 @@ class Transitions:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._rules = engine.rules
-        self._untimed, self._own_clock = engine.rules.untimed, engine.rules.own_clock
+        self._untimed, self._own_clock = (
+            engine.rules.untimed,
+            engine.rules.own_clock,
+        )
         # Components that most transitions use.
         self._timers, self._leased = engine.timers, engine.leased
         self._limits, self._cascades = engine.limits, engine.cascades
@@ -77,7 +80,7 @@ class Transitions:
             raise AssertionError(f"job {seq}: {cause} does not lead from {before} to {to}")
         queue.version += 1
 
-        limited = False
+        limits_changed = False
         if before == LEASED:
             queue.counts[LEASED] -= 1
             del self._leased[seq]
@@ -86,7 +89,7 @@ class Transitions:
                 self._leases.end(job)
             if self._limits.in_use:
                 self._limits.leave(job)
-                limited = True
+                limits_changed = True
             self._timers.cancel(seq)
             # `is_first_lease` and `first_wait`, inlined.
             if (
@@ -106,7 +109,7 @@ class Transitions:
                 queue.counts[READY] -= 1  # the caller has popped it
             else:
                 self.leave(job)
-                limited = self._limits.in_use
+                limits_changed = self._limits.in_use
 
         job.state = to
         if to == READY:
@@ -118,9 +121,9 @@ class Transitions:
                 caller = engine.caller
                 engine.clock = job.ready_at = caller.server_time(now) if caller.own_clock else now
                 if cause in _ARRIVAL_CAUSES:
-                    self._arrive(job, cause)
+                    self._move_behind_ready(job, cause)
             if seq < self._restoration.restored_seq:
-                self._restoration.ready_since.add(seq)
+                self._restoration.ready_after_restore.add(seq)
         elif to >= DONE:
             if to == DEAD:
                 job.due_at = job.expires_at or add_time(
@@ -152,8 +155,8 @@ class Transitions:
                 self._cascades.unblock(seq, now)
             if not queue.registered:
                 engine.queue_set.drop_if_unused(queue)
-            if limited and not engine.caller.own_clock:
-                self._limits.settle(now)
+            if limits_changed and not engine.caller.own_clock:
+                self._limits.unpark_freed(now)
             return
         if seq not in change_set.new:
             change_set.changed[seq] = job
@@ -163,7 +166,7 @@ class Transitions:
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:
-                engine.assignments.serve(queue, now)
+                engine.assignments.serve_waiters(queue, now)
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self._leased[seq] = job
@@ -173,15 +176,15 @@ class Transitions:
                 self._deadlines.add(job)
                 self._leases.add(job)
             if self._limits.in_use:
-                self._limits.lease(job)
+                self._limits.add_new_lease(job)
         else:
             self.enter(job)
             if to == DONE and self._dependencies.by_blocker and cause != "advanced":
                 self._cascades.unblock(seq, now)
-        if limited and not engine.caller.own_clock:
-            self._limits.settle(now)
+        if limits_changed and not engine.caller.own_clock:
+            self._limits.unpark_freed(now)
 
-    def _arrive(self, job: Job, cause: str) -> None:
+    def _move_behind_ready(self, job: Job, cause: str) -> None:
         """Put a job that became ready behind the ready jobs, unless its position is fixed."""
         if not 0 <= job.position < AFTER_ARRIVALS:
             return
@@ -194,7 +197,7 @@ class Transitions:
         if cause == "due":
             job.position = job.due_at
         else:
-            job.position = self._positions.tied.behind(job.queue, job.ready_at)
+            job.position = self._positions.tied.position_behind(job.queue, job.ready_at)
 
     def leave(self, job: Job) -> None:
         """Remove a job from the indexes of its state."""
@@ -238,5 +241,5 @@ class Transitions:
         else:
             for component in engine.record_components:
                 component.remove(job)
-        if self._restoration.ready_since:
-            self._restoration.ready_since.discard(job.seq)
+        if self._restoration.ready_after_restore:
+            self._restoration.ready_after_restore.discard(job.seq)

@@ -20,7 +20,7 @@ class Waiter:
         "key",
         "lease_duration",
         "must_wait",
-        "new_queue_count",
+        "new_queues",
         "owner",
         "owns_job",
         "queues",
@@ -37,7 +37,7 @@ class Waiter:
         self.key = 0
         self.seq = 0
         #: The number of its queues that did not exist before.
-        self.new_queue_count = 0
+        self.new_queues = 0
         #: The duration of the lease; 0: the duration that the job defines.
         self.lease_duration = 0
         #: The reply with the delivered job must wait for the commit.
@@ -118,7 +118,7 @@ class WaiterSet:
             queue = self._queues.by_name.get(name)
             if queue is None:
                 queue = self._queues.by_name[name] = Queue(name)  # a push registers it
-                waiter.new_queue_count += 1
+                waiter.new_queues += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 

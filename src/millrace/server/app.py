@@ -69,7 +69,7 @@ def clock() -> int:
 def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Sockets) -> int:
     """Serve until a signal stops the server; return the exit status of the process."""
     config = loaded.config
-    files = file_limits.raise_limit()
+    max_files = file_limits.raise_limit()
     os.umask(0o077)  # data, lake and the files of child processes are private to this user
     # The garbage collector does not track jobs, and the objects of the server form no cycles: it
     # can run rarely, and not at all during recovery.
@@ -118,7 +118,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     # Without a store there is no data folder: the control socket needs another one.
     folder = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else config.server.data
     try:
-        return uvloop.run(_serve(loaded, reload, sockets, engine, store, tls, files, folder))
+        return uvloop.run(_serve(loaded, reload, sockets, engine, store, tls, max_files, folder))
     except SocketPathInUse as error:
         log.critical("%s", error)
         return 1
@@ -163,14 +163,14 @@ async def _serve(
     engine: Engine,
     store: Store | None,
     tls: "TlsFiles | None",
-    files: int,
+    max_files: int,
     folder: Path,
 ) -> int:
     config = loaded.config
     loop = asyncio.get_running_loop()
     stop, force_stop = asyncio.Event(), asyncio.Event()
 
-    def ended(reason: str) -> None:
+    def on_fatal_error(reason: str) -> None:
         """The state of the store is unknown: exit without further acknowledgements."""
         log.critical(
             "%s. The server exits and sends no more acknowledgements. Check the disk and the "
@@ -179,7 +179,7 @@ async def _serve(
         )
         os._exit(3)
 
-    max_connections = file_limits.connections(config.server.max_connections, files)
+    max_connections = file_limits.usable_connections(config.server.max_connections, max_files)
     server = Server(
         engine,
         store,
@@ -187,8 +187,8 @@ async def _serve(
         max_connections=max_connections,
         max_output=config.server.max_output,
         max_buffered=config.server.max_buffered,
-        max_unauthenticated=file_limits.unauthenticated(files),
-        ended=ended,
+        max_unauthenticated=file_limits.max_unauthenticated_connections(max_files),
+        ended=on_fatal_error,
     )
 
     def request_stop() -> None:
@@ -209,7 +209,7 @@ async def _serve(
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
     ports = await server.listen(serving, sockets, None if tls is None else tls.context)
     control.memory_mb = _memory()
-    control.samples.measured = server.measured
+    control.samples.measured = server.server_durations
     control.audit.heard = _log_audited
     control.tokens.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
@@ -219,17 +219,17 @@ async def _serve(
         web = WebProcess(sockets["web"], lambda: web_settings(current[0].config, path))
         web.start()
     control.ports = ports
-    schedule = PipelineRunner(
+    runner = PipelineRunner(
         config.pipeline.every,
         pipeline_command(config),
         unavailable_reason=NO_LAKE if store is None else "",
     )
     control.host = ProcessStatus(
-        lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
+        lambda: current[0], runner, started_at=started_at, memory_mb=control.memory_mb
     )
 
     def reload_all() -> None:
-        _reload(current, reload, server, store, files)
+        _reload(current, reload, server, store, max_files)
         if tls is not None:
             tls.reload_if_changed()
         if web is not None:
@@ -268,9 +268,9 @@ async def _serve(
     watch_tls_files()
     _announce(config, ports)
     if store is not None:
-        control.keeper = server.shipping = _make_shipper(config, server, store)
-        server.shipping.committed()
-        schedule.start()
+        control.keeper = server.shipper = _make_shipper(config, server, store)
+        server.shipper.check_pending()
+        runner.start()
     elif config.pipeline.every:
         log.warning("Scheduled pipeline runs are disabled: %s", NO_LAKE)
     await stop.wait()
@@ -278,7 +278,7 @@ async def _serve(
     log.info(
         "Stopping: no longer accepting connections; workers are notified at their next heartbeat."
     )
-    await schedule.stop()
+    await runner.stop()
     if web is not None:
         await web.stop()
     await server.stop(config.server.stop_grace, force_stop)
@@ -313,7 +313,7 @@ def _make_shipper(config: Config, server: Server, store: Store) -> JournalShippe
         store.outbox,
         settings,
         trim=server.turns.schedule,
-        answered=lambda: server.after_commands(clock()),
+        on_request_done=lambda: server.after_commands(clock()),
     )
 
 
@@ -381,7 +381,7 @@ def _reload(
     reload: Callable[[], LoadedConfig],
     server: Server,
     store: Store | None,
-    files: int,
+    max_files: int,
 ) -> None:
     """SIGHUP: apply the reloadable keys, and log all changed keys."""
     try:
@@ -398,7 +398,7 @@ def _reload(
     effective = apply_reload(current[0], loaded)
     new = effective.config
     logs.set_level(new.server.log_level)
-    max_connections = file_limits.connections(new.server.max_connections, files)
+    max_connections = file_limits.usable_connections(new.server.max_connections, max_files)
     server.max_connections = max_connections
     server.buffers.limit = new.server.max_buffered
     for hub in server.hubs:

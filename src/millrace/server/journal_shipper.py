@@ -32,7 +32,7 @@ IDLE_TIMEOUT: Final = 90.0
 #: Time that a stopping server waits for the last shipment, and then for the process.
 SHIP_TIMEOUT: Final = 30.0
 EXIT_TIMEOUT: Final = 5.0
-NEEDS: Final = (
+MISSING_PACKAGES_TEXT: Final = (
     "Shipping requires deltalake and arro3-io. Events stay in the outbox, up to "
     f"journal.outbox_max. Install them with: {install_command('deltalake')}"
 )
@@ -66,12 +66,12 @@ class JournalShipper:
         settings: ShipperSettings,
         *,
         trim: Callable[[], None],
-        answered: Callable[[], None],
+        on_request_done: Callable[[], None],
     ) -> None:
         self._outbox = outbox
         self._settings = settings
         self._trim = trim
-        self._answered = answered
+        self._on_request_done = on_request_done
         self._loop = asyncio.get_running_loop()
         self._server = ""
         #: The next event when the server started. A lake that is ahead of it belongs to another
@@ -100,7 +100,7 @@ class JournalShipper:
 
     # Called by the server
 
-    def committed(self) -> None:
+    def check_pending(self) -> None:
         """Check for pending events. Called after every turn and when the server is ready."""
         outbox = self._outbox
         if outbox.first_event != self._first_kept:
@@ -137,7 +137,7 @@ class JournalShipper:
         if not self._until:
             self._start_shipment()
 
-    def journal(self) -> ShippingStatus:
+    def current_status(self) -> ShippingStatus:
         """The progress and the backlog of shipping."""
         outbox = self._outbox
         waiting = max(0, outbox.next_committed - self._next)
@@ -191,9 +191,9 @@ class JournalShipper:
         if reaches_limit or wait <= 0:
             self._start_if_able()
         else:
-            self._timer = self._loop.call_later(wait, self._due)
+            self._timer = self._loop.call_later(wait, self._on_timer)
 
-    def _due(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._outbox.next_committed > self._next and not self._until:
             self._start_if_able()
@@ -218,8 +218,8 @@ class JournalShipper:
     def _check_packages(self) -> bool:
         if not self._lacks_packages and not all(map(is_installed, ("deltalake", "arro3.io"))):
             self._lacks_packages = True
-            self._failing = NEEDS
-            log.warning("%s", NEEDS)
+            self._failing = MISSING_PACKAGES_TEXT
+            log.warning("%s", MISSING_PACKAGES_TEXT)
         return not self._lacks_packages
 
     # Replies from the process
@@ -270,7 +270,7 @@ class JournalShipper:
             self._start_shipment()
             return
         self._idle = self._loop.call_later(IDLE_TIMEOUT, self._end_idle_process)
-        self.committed()
+        self.check_pending()
 
     def _report_recovery(self) -> None:
         self._failures = 0
@@ -299,7 +299,7 @@ class JournalShipper:
         if self._settings.every and not self._stopping:
             self._cancel_timers()
             pause = min(MAX_RETRY_PAUSE, MIN_RETRY_PAUSE * 2 ** min(self._failures - 1, 30))
-            self._timer = self._loop.call_later(pause, self._due)
+            self._timer = self._loop.call_later(pause, self._on_timer)
 
     def _on_exit(self, child: ChildProcess, code: int) -> None:
         if child is not self._child:
@@ -318,7 +318,7 @@ class JournalShipper:
 
     def _answer(self, done: ShipCallback, reason: str) -> None:
         done(reason)
-        self._answered()
+        self._on_request_done()
 
     def _log_dropped(self) -> None:
         log.warning(

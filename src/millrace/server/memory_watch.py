@@ -88,11 +88,11 @@ class MemoryWatch:
             has_room = jobs < self._jobs_at_limit * RESUME_FRACTION
             if used < self.limit * RESUME_FRACTION or (has_room and used < hard_limit):
                 self._refusing = False
-                self._gate.open(CAUSE)
+                self._gate.remove_cause(CAUSE)
         elif used >= hard_limit or (used >= self.limit and jobs >= self._jobs_at_limit):
             self._refusing = True
             self._jobs_at_limit, self._used_at_limit = jobs, used
-            self._gate.close(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")
+            self._gate.add_cause(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")
 
     def _page(self, store: Store, used: int, jobs: int) -> None:
         """Keep small payloads of new jobs outside memory while the process uses much of it."""

@@ -79,15 +79,15 @@ class Server:
         self.max_unauthenticated = max_unauthenticated
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
-        self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
-        self.measured = ServerDurations()
+        self.queue = RunQueue(self.loop, clock, lambda: self.turns.is_change_set_large)
+        self.server_durations = ServerDurations()
         self.gate = PushGate(engine)
         self.turns = Turns(
             engine,
             store,
             clock,
             gate=self.gate,
-            measured=self.measured,
+            measured=self.server_durations,
             on_resume=lambda: self.after_commands(clock()),
             ended=ended,
             on_turn_end=self._turn_finished,
@@ -98,7 +98,7 @@ class Server:
             self._payloads = PayloadThread(self.loop, store.payload_reader, self._payloads_read)
             engine.payloads.fetcher = self._payloads.fetch
         #: Set when the server is ready.
-        self.shipping: JournalShipper | None = None
+        self.shipper: JournalShipper | None = None
         self.sessions: set[Session] = set()
         self.closed_connection = ClosedConnection(engine, NO_PROTOCOL)
         self.buffers = MemoryLimit(max_buffered, self.sessions)
@@ -195,8 +195,8 @@ class Server:
             session.transport.abort()
         await asyncio.sleep(0)
         await self.turns.drain()
-        if self.shipping is not None:
-            await self.shipping.stop(force_stop)
+        if self.shipper is not None:
+            await self.shipper.stop(force_stop)
             await self.turns.drain()
         self.turns.close()
         if self._payloads is not None:
@@ -224,7 +224,7 @@ class Server:
     def remove(self, session: Session) -> None:
         self.sessions.discard(session)
 
-    def return_lease(self, job: Job, now: int) -> None:
+    def release_undelivered(self, job: Job, now: int) -> None:
         """Release a lease whose reply could not be written, unless it has ended."""
         engine = self.engine
         if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.unavailable:
@@ -250,7 +250,7 @@ class Server:
                 turns.schedule()
             elif turns.durable and change_set:
                 if change_set.has_only_leases:
-                    turns.delay()
+                    turns.end_soon()
                 else:
                     turns.schedule()
         heap = engine.timers.heap
@@ -281,8 +281,8 @@ class Server:
             for waiter in waiters:
                 waiter.wake(now)
             self.after_commands(now)
-        if self.shipping is not None:
-            self.shipping.committed()
+        if self.shipper is not None:
+            self.shipper.check_pending()
 
     def _has_results(self) -> bool:
         engine = self.engine
@@ -310,7 +310,7 @@ class Server:
                 for waiter, job in deliveries:
                     connection: Connection = waiter.owner
                     if connection.session.transport.is_closing():
-                        self.return_lease(job, now)
+                        self.release_undelivered(job, now)
                     else:
                         connection.session.notify(now, connection.end_wait, waiter, job)
                 for waiter, outcome in outcomes:
@@ -367,7 +367,7 @@ class Server:
         """Measure the lag of the loop: the delay of a timer."""
         now = perf_counter()
         if self._lag_due:
-            self.measured.lag.add(max(0, round((now - self._lag_due) * 1_000_000)))
+            self.server_durations.lag.add(max(0, round((now - self._lag_due) * 1_000_000)))
         self._lag_due = now + LAG_INTERVAL
         self.loop.call_later(LAG_INTERVAL, self._measure_lag)
 

@@ -174,7 +174,7 @@ class Session:
             return
         now = server.clock()
         try:
-            more = connection.receive(data, now, server.queue.share)
+            more = connection.receive(data, now, server.queue.commands_per_read)
         except Exception as error:
             self._abort_after_error(error)
             return
@@ -227,7 +227,7 @@ class Session:
         self._expect_leases(connection.replies, 0)
         for _, job, attempt in self._leases:
             if job.attempt == attempt:
-                server.return_lease(job, now)
+                server.release_undelivered(job, now)
         connection.connection_lost(now)
         server.buffers.change(self, 0)
         server.remove(self)
@@ -271,7 +271,7 @@ class Session:
             self.flush()  # the run queue continues
             return
         try:
-            more = self.connection.run(now, share or self._server.queue.share)
+            more = self.connection.run(now, share or self._server.queue.commands_per_read)
         except Exception as error:
             self._abort_after_error(error)
             return
@@ -400,7 +400,7 @@ class Session:
         if reading is not None:
             for job, attempt in reading.leases:
                 if job.attempt == attempt:
-                    self._server.return_lease(job, now)
+                    self._server.release_undelivered(job, now)
 
     def evict(self, reason: str) -> None:
         """Close this session, because it holds the most bytes while the limit on buffered bytes is
@@ -582,7 +582,7 @@ class Session:
         connection = self.connection
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
-            size += connection.waiter.new_queue_count * QUEUE_BYTES
+            size += connection.waiter.new_queues * QUEUE_BYTES
         if self._stall_timer is not None or self._outgoing_size:
             size += self._unwritten
         if size != self.buffered and not self.is_lost:

@@ -95,7 +95,7 @@ class MemoryStore:
         self._events.append(events)
         self.outbox.add(len(change_set.events), len(events))
         for name, paused in change_set.queues.items():
-            if paused is None or name in change_set.opened:
+            if paused is None or name in change_set.moved_to_end:
                 self._queues.pop(name, None)
             if paused is not None:
                 self._queues[name] = paused

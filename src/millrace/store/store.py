@@ -67,7 +67,7 @@ def must_write(change_set: ChangeSet, store: "Store") -> bool:
 def release_payloads(store: "Store", engine: Engine) -> None:
     """After a commit, remove the payloads from memory that the store can read now."""
     for seq, payload in store.take_stored_payloads().items():
-        engine.payloads.stored(seq, payload)
+        engine.payloads.move_out_of_memory(seq, payload)
 
 
 class StoreState(Protocol):

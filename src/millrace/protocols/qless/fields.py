@@ -134,8 +134,8 @@ def of_job(q: Qless, job: Job) -> Fields:
 def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
     found = [
         (b"jid", encode_name(q.local(recurring.jid))),
-        (b"klass", encode_name(recurring.klass)),
-        (b"data", recurring.data),
+        (b"klass", encode_name(recurring.kind)),
+        (b"data", recurring.payload),
         (b"priority", number(recurring.priority)),
         (b"tags", _tags_json(recurring.tags)),
         (b"state", b"recur"),
@@ -146,8 +146,8 @@ def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
         (b"retries", b"%d" % recurring.retries),
         (b"backlog", number(recurring.backlog)),
     ]
-    if recurring.throttles:
-        found.append((b"throttles", _throttles_json(q, recurring.throttles)))
+    if recurring.limits:
+        found.append((b"throttles", _throttles_json(q, recurring.limits)))
     return found
 
 
