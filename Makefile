@@ -20,7 +20,7 @@ EVENTS ?= 1000000
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help build check-compiled setup setup-dev run demo wheel check test coverage lint format bench bench-memory bench-idle bench-shipping bench-bulk \
+.PHONY: help build check-compiled codegen setup setup-dev run demo wheel check test coverage lint format bench bench-memory bench-idle bench-shipping bench-bulk \
   bench-pages bench-pipeline bench-sdk crash recovery simulate fuzz abuse soak soak-workers pipeline lake cluster pictures docs recordings tutorial guides lock clean
 
 help:  ## list the targets
@@ -79,13 +79,16 @@ format: setup-dev  ## format the sources and apply automatic fixes
 	@$(BIN)/ruff format src tests bench tools docs
 	@$(BIN)/ruff check --fix src tests bench tools docs
 
-check: lint  ## run the quick tests: no server processes, Spark or browser (about a minute)
+codegen: setup-dev
 	@$(BIN)/python tools/compile.py --check
+
+check:  ## run the quick tests: no server processes, Spark or browser (about a minute)
+	@$(MAKE) --no-print-directory -j 2 lint codegen
 	@$(TESTS) -n 2 -p no:schemathesis --lane check
 	@if $(BIN)/python tools/compile.py --fresh; then $(BIN)/python -m pytest tests/test_compiled.py; fi
 
 check-compiled: setup-dev build  ## repeat the quick tests of the hot path on the compiled modules
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --lane check tests/test_compiled.py $(HOT_TESTS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -p no:schemathesis --lane check tests/test_compiled.py $(HOT_TESTS)
 
 test: lint  ## run all tests (about ten minutes)
 	@$(TESTS)

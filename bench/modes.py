@@ -69,8 +69,8 @@ class Faktory(Mode):
 
     # The arguments are the payload: with brackets and quotes they make PAYLOAD_SIZE bytes.
     ARGS = b'["' + b"x" * (PAYLOAD_SIZE - 4) + b'"]'
-    JOB_TAIL = b'","queue":"default","jobtype":"bench","args":' + ARGS + b"}"
-    PUSH_TAIL = JOB_TAIL + CRLF
+    JOB_HEAD = b'","queue":"default","jobtype":"bench","args":'
+    PUSH_TAIL = JOB_HEAD + ARGS + b"}" + CRLF
     FETCH = b"FETCH default\r\n"
     JID = b'"jid":"'
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Qless, QlessScript, Redis, Workq
 
 START_SECONDS = 20.0
-RECOVERY_SECONDS = 300.0  # Millrace loads a full store before it listens
+RECOVERY_SECONDS = 1800.0  # Millrace loads a full store before it listens
 STOP_SECONDS = 40.0  # Millrace waits up to 30 s for its workers
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PR_SET_PDEATHSIG = 1

@@ -46,7 +46,7 @@ PATTERNS = (
 LEFT_OUT = (
     "__init__.py",
     "engine/consistency.py",
-    "protocols/queue_rules.py",
+    "engine/tables.py",
     "protocols/registry.py",
     "protocols/spec.py",
     "protocols/*/settings.py",

@@ -90,13 +90,6 @@ def install() -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def use_sources() -> None:
-    """Use the sources for the rest of this process. Call it before the engine is imported."""
-    assert LIBRARY not in sys.modules
-    if _finder in sys.meta_path:
-        sys.meta_path.remove(_finder)
-
-
 def is_in_use() -> bool:
     """Whether this process uses the compiled modules."""
     return _finder in sys.meta_path and bool(_finder.modules)

@@ -1,5 +1,8 @@
 """The reported size of each connection is the counted size: see server/buffers.py."""
 
+from collections import OrderedDict
+from collections.abc import Iterator
+
 import commands
 import pytest
 
@@ -94,10 +97,31 @@ def test_qless_remembers_only_the_last_workers():
             commands.qless("QLESS.POP", 1, "q", f"worker-{number}", 1, 1_352_375_200), house.now, 64
         )
         client.wire.connection.replies.clear()
-    workers = client.wire.connection.hub.api.qless.workers
+    workers = client.wire.connection.hub.api.qless.workers.last_seen
     assert len(workers) == 10_000
     assert next(iter(workers)) == "worker-50"
     client.wire.connection.receive(
         commands.qless("QLESS.POP", 1, "q", "a day later", 1, 1_352_375_200 + 86_401), house.now, 64
     )
     assert list(workers) == ["a day later"]
+
+
+class CountedWorkers(OrderedDict[str, int]):
+    """Counts the workers that are examined."""
+
+    examined = 0
+
+    def items(self) -> Iterator[tuple[str, int]]:
+        for each in super().items():
+            self.examined += 1
+            yield each
+
+
+def test_a_new_qless_worker_does_not_examine_all_others():
+    client = House().client("qless")
+    qless = client.wire.connection.hub.api.qless
+    qless.workers.last_seen = workers = CountedWorkers()
+    for number in range(1000):
+        client.says(commands.qless("QLESS.POP", 1, "q", f"worker-{number}", 1, 1_352_375_200))
+    assert len(workers) == 1000
+    assert workers.examined <= 1000

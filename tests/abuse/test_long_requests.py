@@ -13,6 +13,7 @@ import pytest
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
+from millrace.engine.queue_rules import rule_for
 from millrace.protocols.faktory.bulk import BulkRequest, Read, ReadCursors, execute_bulk
 from millrace.protocols.masenko.connection import MasenkoConnection
 from millrace.protocols.masenko.hub import MasenkoHub
@@ -21,7 +22,6 @@ from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
-from millrace.protocols.queue_rules import limit_to
 from millrace.protocols.registry import QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
@@ -225,7 +225,7 @@ class WorkqPort:
 
     def __init__(self, *patterns: str) -> None:
         self.engine = Engine(Random(1), protocol_rules())
-        self.hub = WorkqHub(limit_to(self.engine, patterns), started_at=NOW)
+        self.hub = WorkqHub(self.engine, started_at=NOW, rule=rule_for(patterns))
         self.client = WorkqConnection(self.hub)
 
     def ask(self, line: str) -> tuple[bytes, int]:
@@ -292,7 +292,6 @@ def test_a_workq_lease_of_many_new_queues_takes_several_turns() -> None:
     assert reply.startswith(b"-SERVER-ERROR ")
 
 
-@pytest.mark.sources_only("a port with a rule for queues runs from the sources")
 def test_a_long_workq_lease_of_a_queue_that_the_rule_excludes_is_refused() -> None:
     port = WorkqPort("q*")
     names = [f"q{number:04}" for number in range(300)]

@@ -6,9 +6,14 @@ the machine of bench/README.md. The world here is 1/50 of the full size (`make a
 jobs and reports seconds), so a callback whose cost grows with the world exceeds the bound by far.
 """
 
+import contextlib
+import json
+import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import expensive_rows
+import line_counter
 import pytest
 import web_rows
 from command_rows import ROWS, Request, Stage
@@ -121,3 +126,21 @@ def test_the_measurement_detects_a_long_callback(world: LargeWorld) -> None:
     """A command that is known to be long exceeds the bound: the test can fail."""
     prepare = dict(rows())["control sizes"]
     assert world.measure(prepare, units=True).cost > MAX_UNITS
+
+
+def test_both_counters_agree() -> None:
+    """The tests use the counter in C where a compiler is installed."""
+    if line_counter.in_c() is None:
+        pytest.skip("gcc or the header files of Python are missing")
+
+    def call() -> None:
+        for word in ("1", "x", "22"):
+            with contextlib.suppress(ValueError):
+                json.loads(word)
+            textwrap.fill(word)
+
+    tests = str(Path(__file__).parent)
+    found = line_counter.counted(call, tests)
+    assert found == line_counter.counted_in_python(call, tests)
+    assert found.total() > 100
+    assert not {code for code in found if code.co_filename.startswith(tests)}

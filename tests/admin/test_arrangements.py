@@ -191,9 +191,9 @@ def test_a_recurring_job_cannot_be_moved_nowhere(recurring):
 
 def test_qless_settings(room):
     room.asks(set_qless={"option": "heartbeat", "value": "5", "by": "ann"})
-    assert room.qless.heartbeat("q") == 5 * SECOND
+    assert room.qless.options.heartbeat("q") == 5 * SECOND
     room.asks(set_qless={"option": "heartbeat", "value": None, "by": "ann"})
-    assert room.qless.heartbeat("q") == 60 * SECOND
+    assert room.qless.options.heartbeat("q") == 60 * SECOND
     assert [each[1:3] for each in room.audit()] == [
         ("unset Qless", "heartbeat"),
         ("set Qless", "heartbeat = 5"),

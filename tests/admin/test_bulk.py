@@ -207,7 +207,7 @@ def test_delete_publishes_qless_events(room):
     room.put("j1", "q", "tags", '["t"]')
     room.pop()
     published = []
-    room.qless.publish = lambda channel, message: published.append((channel, message))
+    room.qless.publisher.publish = lambda channel, message: published.append((channel, message))
     room.qless.hub.pubsub.channels[b"x"] = {}
     room.speaks_qless("track", "track", "j1")
     room.act("delete", "j1")

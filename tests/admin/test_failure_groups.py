@@ -7,7 +7,7 @@ from millrace.admin.jobs import MESSAGE_EXCERPT_SIZE
 from millrace.admin.search import MAX_GROUP_QUEUES
 from millrace.engine.events import fingerprint
 from millrace.engine.states import DEAD
-from millrace.protocols.qless import work
+from millrace.protocols.qless import attempts
 from millrace.protocols.registry import FAKTORY
 
 
@@ -74,7 +74,7 @@ def test_a_qless_failure_of_a_blocked_job(room):
     room.put("first")
     job = room.put("a", "q", "depends", '["first"]')
     args = [b"a", b"w1", b"group", b"message"]
-    work.fail_any(room.qless, room.now, args)
+    attempts.fail_any(room.qless, room.now, args)
     assert job.state == DEAD
     (group,) = room.asks(failures={})["groups"]
     assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")

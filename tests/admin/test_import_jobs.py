@@ -157,7 +157,7 @@ def test_settings_are_imported_once(room: Room) -> None:
     engine = room.engine
     assert (engine.totals.processed, engine.totals.failures) == (10, 4)
     assert engine.queues["empty"].paused
-    assert room.qless.config == {"heartbeat": "7"}
+    assert room.qless.options.config == {"heartbeat": "7"}
     assert list(room.qless.first_seen) == ["mail", "empty"]
     assert "r1" in engine.recurring.by_id
     assert "a-000001" in engine.annotations.tracked

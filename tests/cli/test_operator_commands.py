@@ -238,12 +238,15 @@ def test_events_are_followed(server: ServerProcess, faktory: RawFaktory, over: s
     target = str(server.data) if over == "--data" else url
     command = [MILLRACE, "events", "--follow", "--json", over, target]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
-        assert following.stdout is not None
-        assert json.loads(following.stdout.readline())["type"] == "pushed"
-        faktory.fetch("default")
-        assert json.loads(following.stdout.readline())["type"] == "leased"
-        following.send_signal(signal.SIGINT)
-        assert following.wait(20) == 0
+        try:
+            assert following.stdout is not None
+            assert json.loads(following.stdout.readline())["type"] == "pushed"
+            faktory.fetch("default")
+            assert json.loads(following.stdout.readline())["type"] == "leased"
+            following.send_signal(signal.SIGINT)
+            assert following.wait(20) == 0
+        finally:
+            following.kill()
 
 
 #: Commands of the pipeline print tables and files; `serve` prints JSON if it has no terminal.

@@ -58,14 +58,14 @@ def missing() -> str:
     return ""
 
 
-def compiled(source: Path) -> Path:
-    """A library compiled from this source, once per version of the source."""
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+def compiled(source: Path, *options: str) -> Path:
+    """A library compiled from this source, once per version of the source and options of gcc."""
+    digest = hashlib.sha256(source.read_bytes() + " ".join(options).encode()).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}-{source.stem}-{digest}.so"
     if not library.exists():
         aside = library.with_suffix(f".{os.getpid()}")
         command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-pthread"]
-        subprocess.run([*command, "-o", aside, source], check=True)
+        subprocess.run([*command, *options, "-o", aside, source], check=True)
         aside.rename(library)
     return library
 

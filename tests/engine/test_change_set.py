@@ -4,9 +4,9 @@ import pytest
 
 from millrace.engine.change_set import ChangeSet
 
-#: `folded` counts events that the statistics already have, `edits` counts entries of other fields,
-#: and `ended_leases` has the holders of ended leases; they change nothing by themselves.
-DESCRIPTIVE = {"folded", "edits", "ended_leases", "leases"}
+#: `edits` counts entries of other fields, and `ended_leases` has the holders of ended leases; they
+#: change nothing by themselves.
+DESCRIPTIVE = {"edits", "ended_leases", "leases"}
 
 
 def test_a_new_change_set_is_empty() -> None:

@@ -34,6 +34,16 @@ def test_the_end_of_the_last_blocker_delivers_the_job_to_a_waiter(scene):
     assert scene.delivered() == [(waiter, job)]
 
 
+def test_a_waiter_gets_the_first_of_the_jobs_that_are_unblocked_together(scene):
+    blocker = scene.pushed_and_leased("blocker")
+    low = scene.push("low", blockers=[blocker.seq])
+    high = scene.push("high", blockers=[blocker.seq], rank=5)
+    waiter = scene.wait()
+    scene.complete(blocker)
+    assert scene.delivered() == [(waiter, high)]
+    assert low.state == READY
+
+
 def test_an_unblocked_job_with_a_future_due_time_is_scheduled(scene):
     blocker = scene.pushed_and_leased("blocker")
     job = scene.push("blocked", blockers=[blocker.seq], due_at=START + 60 * SECOND)
@@ -73,7 +83,7 @@ def end_by_cancelling(scene, job):
 
 
 def end_by_discarding(scene, job):
-    job.retries = 0
+    scene.engine.update(job, retries=0)
     scene.fail(scene.lease())
 
 

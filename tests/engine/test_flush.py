@@ -10,10 +10,11 @@ from failing_stores import FailingMemoryStore
 from millrace.admin.search import Candidates
 from millrace.admin.service import AdminService
 from millrace.engine import consistency
-from millrace.engine.job import Job
+from millrace.engine.caller import Caller
+from millrace.engine.job import NO_PROTOCOL, Job
+from millrace.engine.queue_rules import QueueRule
 from millrace.engine.removal import FLUSH_BATCH_SIZE
 from millrace.protocols.faktory import mutate
-from millrace.protocols.queue_rules import limit_to
 from millrace.protocols.registry import FAKTORY, GOQUEUE, QLESS
 from millrace.records.requests import JobFilter
 from millrace.store import MemoryStore
@@ -132,20 +133,26 @@ def test_no_component_keeps_the_table_that_a_flush_replaces():
     """A component with the old table would find jobs that do not exist, and change them."""
     scene = filled()
     engine = scene.engine
-    limited = limit_to(engine, ("*",))
+    limited = Caller(engine, NO_PROTOCOL, rule=QueueRule(["*"]))
+    engine.caller = limited
+    assert len(engine.tables.jobs) == len(engine.jobs)
+    engine.caller = engine.server_caller
     service = AdminService(engine, 10)
     old = [engine.jobs, engine.by_jid]
     allowed = [old, engine.restoration._discarded._stack, sys._getframe()]
     engine.flush(scene.now)
     assert engine.jobs is not old[0]
+    gc.unfreeze()  # get_referrers() ignores objects that are excluded from the collection
     for table in old:
         keep = {id(each) for each in (*allowed, locals())}
         holders = [each for each in gc.get_referrers(table) if id(each) not in keep]
         assert not holders, [type(each) for each in holders]
     scene.push("new")
-    for each in (limited, service.engine):
-        assert [job.jid for job in each.jobs.values()] == ["new"]
-        assert each.by_jid["new"].seq in each.jobs
+    for caller in (limited, engine.server_caller):
+        engine.caller = caller
+        tables = service.engine.tables
+        assert [job.jid for job in tables.jobs.values()] == ["new"]
+        assert tables.by_jid["new"].seq in tables.jobs
     assert consistency.check_engine(engine).total == 0
 
 

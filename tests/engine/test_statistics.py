@@ -161,9 +161,10 @@ def test_a_day_ends_at_midnight():
     assert sorted(statistics.days) == [("default", TODAY), ("default", TODAY + 1)]
 
 
-def lively_scene() -> Scene:
+def lively_scene(*, records: bool = True) -> Scene:
     """A scene with all counted events, over two days and three queues."""
     scene = Scene()
+    scene.engine.records_transitions = records
     for n in range(60):
         queue = "abc"[n % 3]
         scene.push(f"job-{n}", queue, retries=(25, 0, -1)[n % 7 % 3])
@@ -197,6 +198,47 @@ def test_change_set_boundaries_do_not_change_the_statistics(size):
         pieces.fold(events[start : start + size])
     assert days_of(whole) == days_of(pieces)
     assert whole.dirty == pieces.dirty == set(whole.days)
+
+
+def test_live_statistics_equal_those_of_the_events():
+    engine = lively_scene().engine
+    counted, recent = folded(*engine.change_set.events), measured(*engine.change_set.events)
+    live = engine.current_statistics()
+    assert live.days
+    assert days_of(live) == days_of(counted)
+    assert totals_of(live) == totals_of(counted)
+    assert live.dirty == counted.dirty
+    assert figures(engine.recent_durations) == figures(recent)
+
+
+def figures(recent: RecentDurations) -> list[object]:
+    sums = recent.pushed, recent.failed, recent.wait_sum, recent.run_sum
+    return [*sums, recent.waits, recent.runs, *map(recent.waited, "abc"), *map(recent.ran, "abc")]
+
+
+def test_an_engine_that_records_no_transitions_has_the_same_statistics():
+    recorded, plain = lively_scene().engine, lively_scene(records=False).engine
+    change_set = plain.change_set
+    assert recorded.change_set.events
+    assert change_set.event_count == len(recorded.change_set.events)
+    recorded_jobs = [seq for part in change_set.parts() for seq in part]
+    assert (change_set.events, recorded_jobs) == ([], [])
+    assert plain.version == recorded.version
+    assert days_of(plain.current_statistics()) == days_of(recorded.current_statistics())
+    assert figures(plain.recent_durations) == figures(recorded.recent_durations)
+    assert list(plain.jobs) == list(recorded.jobs)
+
+
+def test_a_renewed_lease_and_a_flush_are_not_recorded_either():
+    scene = Scene()
+    scene.engine.records_transitions = False
+    job = scene.pushed_and_leased()
+    scene.engine.renew(job, scene.now + MINUTE, scene.now)
+    assert scene.engine.change_set.event_count == 3
+    scene.engine.flush(scene.now)
+    assert scene.engine.change_set.event_count == 4
+    assert scene.engine.change_set.events == []
+    assert scene.engine.current_statistics().days == {}
 
 
 def test_a_day_changed_again_is_dirty_again():

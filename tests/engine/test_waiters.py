@@ -28,6 +28,24 @@ def test_a_waiter_receives_a_job_when_it_is_due(scene):
     assert [receiver for receiver, _ in scene.delivered()] == [waiter]
 
 
+def test_a_late_tick_serves_due_jobs_before_waiters_time_out(scene):
+    job = scene.push(due_at=START + SECOND)
+    waiter, second = scene.wait(seconds=2), scene.wait(seconds=2)
+    scene.advance(10)
+    assert scene.delivered() == [(waiter, job)]
+    assert scene.timed_out() == [second]
+
+
+def test_jobs_that_are_due_together_go_to_the_oldest_waiters_in_the_order_of_their_queues(scene):
+    names = ("a", "b", "c", "b")
+    jobs = [scene.push(f"job-{n}", queue=q, due_at=START + SECOND) for n, q in enumerate(names)]
+    first, second = scene.wait("none", "c", "b", "a"), scene.wait("c", "b", "a")
+    third, last = scene.wait("b"), scene.wait("a", "c")
+    scene.advance(1)
+    expected = [(first, jobs[2]), (second, jobs[1]), (third, jobs[3]), (last, jobs[0])]
+    assert scene.delivered() == expected
+
+
 def test_waiters_are_served_in_the_order_of_their_arrival(scene):
     waiters = [scene.wait(holder=f"worker-{n}") for n in range(3)]
     jobs = [scene.push(f"job-{n}") for n in range(3)]

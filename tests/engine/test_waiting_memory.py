@@ -4,7 +4,9 @@ import tracemalloc
 from random import Random
 
 from millrace import compiled
+from millrace.engine import job as job_module
 from millrace.engine.engine import Engine
+from millrace.engine.job import MAX_SHARED_TERMS
 from millrace.protocols.spec import protocol_rules
 from scene import START, unit
 
@@ -12,7 +14,7 @@ JOBS = 40_000
 TURN = 1000
 #: Bytes of a waiting job in the engine: its record, its id of 24 characters, its indexes and its
 #: place in the queue. The payload is not included, because a large backlog has it in the store.
-MAX_BYTES = 380 if compiled.is_in_use() else 450
+MAX_BYTES = 310 if compiled.is_in_use() else 390
 
 
 def test_a_waiting_job_takes_little_memory() -> None:
@@ -30,3 +32,28 @@ def test_a_waiting_job_takes_little_memory() -> None:
         tracemalloc.stop()
     assert len(engine.jobs) == JOBS
     assert used / JOBS < MAX_BYTES, f"{used / JOBS:.0f} bytes per waiting job"
+
+
+def test_jobs_share_their_terms_until_one_of_them_changes() -> None:
+    engine = Engine(Random(1), protocol_rules())
+    one, two = engine.push(unit("one"), START), engine.push(unit("two"), START)
+    assert one.terms is two.terms
+    kind, retries = two.kind, two.retries
+    engine.update(one, kind="another", retries=retries + 7)
+    assert (one.kind, one.retries) == ("another", retries + 7)
+    assert (two.kind, two.retries) == (kind, retries)
+    for name in ("origin", "lease_duration", "max_attempts"):
+        assert getattr(one, name) == getattr(two, name)
+    engine.update(one, payload=b"[1]")
+    assert (one.kind, one.retries) == ("another", retries + 7)
+
+
+def test_the_terms_of_ended_jobs_take_a_limited_amount_of_memory() -> None:
+    engine = Engine(Random(1), protocol_rules())
+    for number in range(MAX_SHARED_TERMS + 100):
+        job = engine.push(unit(f"job-{number}"), START)
+        engine.update(job, kind=f"kind-{number}")
+        engine.cancel(job, START)
+    assert len(job_module._shared_terms) <= MAX_SHARED_TERMS
+    job = engine.push(unit("later"), START)
+    assert (job.kind, job.retries) == (unit("later").kind, unit("later").retries)

@@ -547,3 +547,37 @@ def test_a_restart_changes_nothing(ops):
 
 def timer_times(engine: Engine) -> dict:
     return {key: entry[0] for key, entry in engine.timers._live.items()}
+
+
+# Leases that a worker returns, in an attempt that counts
+
+
+def test_a_job_returned_in_its_last_attempt_is_not_leased_again():
+    scene = WorkqScene()
+    job = scene.push(max_attempts=2)
+    waiter = scene.awaits(job)
+    for state in (READY, DEAD):
+        assert scene.lease() is job
+        scene.engine.release(job, scene.now, counted=True)
+        assert job.state == state
+    assert (job.attempt, job.failures, scene.lease()) == (2, 0, None)
+    assert scene.notifications() == [(waiter, "expired", False, b"")]
+
+
+def test_a_job_that_did_not_reach_its_worker_keeps_its_last_attempt():
+    scene = WorkqScene()
+    job = scene.push(max_attempts=1)
+    for _ in range(3):
+        assert scene.lease() is job
+        scene.engine.release(job, scene.now)
+        assert (job.state, job.attempt) == (READY, 0)
+
+
+def test_a_returned_transient_job_is_removed():
+    scene = WorkqScene()
+    job = scene.push(transient=True)
+    waiter = scene.awaits(job, owns_job=True)
+    assert scene.lease() is job
+    scene.engine.release(job, scene.now, counted=True)
+    assert job.state == GONE
+    assert scene.notifications() == [(waiter, "expired", False, b"")]

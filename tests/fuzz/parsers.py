@@ -23,7 +23,7 @@ from millrace.protocols.qless.resp import ProtocolError, RequestLimits, Requests
 from millrace.protocols.times import parse_rfc3339, rfc3339
 from millrace.protocols.workq import arguments as workq_arguments
 from millrace.store import StoreDamaged, records
-from millrace.store.sqlite.error_translation import readable
+from millrace.store.sqlite.error_translation import translate_record_errors
 from support.plain import values
 
 UNREAD: Any = object()
@@ -255,10 +255,10 @@ def check_changes(data: bytes) -> None:
     """A store's record is decoded, or raises StoreDamaged and no other error."""
     jobs: dict[int, Job] = {}
     touched: dict[int, None] = {}
-    with contextlib.suppress(StoreDamaged), readable(Path("millrace.db")):
+    with contextlib.suppress(StoreDamaged), translate_record_errors(Path("millrace.db")):
         records.replay(data, jobs, touched)
         assert all(seq == job.seq for seq, job in jobs.items())
-    with contextlib.suppress(StoreDamaged), readable(Path("millrace.db")):
+    with contextlib.suppress(StoreDamaged), translate_record_errors(Path("millrace.db")):
         records.decode_job(data)
 
 

@@ -111,7 +111,7 @@ def indexes(qless: Qless) -> dict[str, Any]:
         "locked": {name: found for name, found in locked.items() if found},
         "planned": {name: found for name, found in planned.items() if found},
         "tags": {tag: found for tag, found in tags.items() if found},
-        "config": qless.config,
+        "config": qless.options.config,
         "tracked": qless.tracked,
         "recurring": values(qless.recurring),
         "first seen": qless.first_seen,

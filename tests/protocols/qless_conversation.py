@@ -57,7 +57,7 @@ class QlessWorld(RespWorld):
             "jobs": {seq: decode_any(encode(job)) for seq, job in self.engine.jobs.items()},
             "queues": {q.name: (q.paused, q.counts) for q in self.engine.queues.values()},
             "notes": dict(self.engine.settings),
-            "workers": dict(qless.workers),
+            "workers": dict(qless.workers.last_seen),
             "tags": {tag: dict(seqs) for tag, seqs in qless.tags.items()},
             "scripts": dict(self.hub.scripts),
             "connections": len(self.hub.connections),

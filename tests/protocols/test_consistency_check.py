@@ -128,15 +128,15 @@ def tag_not_in_events(s: SampleQless) -> None:
 
 
 def lost_option(s: SampleQless) -> None:
-    s.qless.config.clear()
+    s.qless.options.config.clear()
 
 
 def unknown_option(s: SampleQless) -> None:
-    s.qless.config["stats-history"] = "1"
+    s.qless.options.config["stats-history"] = "1"
 
 
 def other_option(s: SampleQless) -> None:
-    s.qless.config["heartbeat"] = "31"
+    s.qless.options.config["heartbeat"] = "31"
 
 
 def lost_tracking(s: SampleQless) -> None:

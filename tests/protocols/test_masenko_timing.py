@@ -1,7 +1,17 @@
 """The heartbeat and waits, on a virtual clock."""
 
+from random import Random
+
 import pytest
+from conversation import START
 from masenko_conversation import EMPTY, OK, PONG, Masenko
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import SECOND
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
+from millrace.protocols.spec import protocol_rules
+from wires import data_of
 
 TICK = 0.000001
 
@@ -121,6 +131,19 @@ def test_commands_behind_a_fetch_count_when_they_run():
         client.hears_error("no heartbeat").hears_the_end()
 
 
+def test_the_order_of_queues_applies_to_tasks_due_at_the_same_time():
+    with Masenko() as talk:
+        client, late, early = talk.connect(), talk.connect(), talk.connect()
+        for queue in ("a", "b", "c", "a"):
+            client.pushes(queue, queue=queue, execute_at="2026-11-15T19:44:00Z")
+        early.asks("none", "c", "b", "a", timeout="30s")
+        late.asks("c", "b", "a", timeout="30s")
+        talk.advance(15)
+        assert early.hears_task()["queue"] == "c"
+        assert late.hears_task()["queue"] == "b"
+        assert client.queues()["a"] == (0, 2, 0)
+
+
 def test_a_client_is_disconnected_once():
     with Masenko() as talk:
         client = talk.connect()
@@ -184,3 +207,37 @@ def test_less_than_a_microsecond_counts_as_one():
         client = talk.connect().says('FETCH {"timeout":1}').hears_nothing()
         talk.advance(TICK)
         client.hears(EMPTY)
+
+
+def test_a_long_command_continues_beyond_the_heartbeat():
+    engine = Engine(Random(1), protocol_rules())
+    hub = MasenkoHub(engine, heartbeat=SECOND)
+    client, now = MasenkoConnection(hub), START
+
+    def tick():
+        nonlocal now
+        now += SECOND // 10
+        engine.tick(now)
+        alarms, engine.alarms = engine.alarms, []
+        for owner, what in alarms:
+            owner.alarm(what, now)
+
+    count = 10_000
+    client.receive(b"ATOMIC\n" + b'PUSH {"name":"a"}\n' * count + b"DONE\n", now, 2 * count)
+    begun = now
+    while client.work is not None:
+        tick()
+        client.run(now, 1)
+        assert not client.closing
+    assert now - begun > 2 * SECOND
+    assert data_of(client) == [OK]
+    client.replies.clear()
+    for _ in range(4):
+        tick()
+        assert not client.replies, "the client has half of the heartbeat for its next line"
+    client.receive(b"PING\n", now, 1)
+    assert data_of(client) == [PONG]
+    client.replies.clear()
+    for _ in range(11):
+        tick()
+    assert data_of(client) == [b'ERR {"msg":"no heartbeat"}\n']

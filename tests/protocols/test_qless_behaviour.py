@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from qless_conversation import Qless, QlessClient, job_fields
 
-from millrace.protocols.qless.work import RETIRE_BATCH_SIZE
+from millrace.protocols.qless.attempts import RETIRE_BATCH_SIZE
 
 
 @pytest.fixture

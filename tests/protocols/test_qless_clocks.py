@@ -13,6 +13,7 @@ from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
 from millrace.engine.job import SECOND, Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.states import DONE, LEASED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.qless.calls import QlessApi
@@ -374,7 +375,9 @@ def test_a_pop_does_not_examine_the_jobs_found_due_in_other_queues() -> None:
     clocks.call(HOUR, "peek", "q", 1000)
     for number in range(3):
         clocks.call(0, "put", "w", "other", f"other-{number}", "klass", "{}", 5)
-    jobs = CountedJobs(clocks.engine.jobs)
-    clocks.engine.deadlines.use_jobs(jobs)
+    table = JobsBySeq()
+    table.recent = jobs = CountedJobs(clocks.engine.jobs.recent)
+    assert len(jobs) == len(clocks.engine.jobs) > 1000
+    clocks.engine.deadlines.use_jobs(table)
     assert "other-" in clocks.call(HOUR, "pop", "other", "w", 1).decode()
     assert jobs.gets < 100

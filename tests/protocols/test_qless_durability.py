@@ -361,6 +361,34 @@ def test_idle_workers_survive_a_restart(kept: StoredQless) -> None:
     assert json.loads(kept("workers", 20)) == {}
 
 
+@pytest.mark.parametrize(
+    ("times", "order"),
+    [({"a": 5, "b": 7, "c": 6}, ["b", "c", "a"]), (dict.fromkeys("bca", 5), ["c", "b", "a"])],
+)
+def test_completed_jobs_are_ordered_by_the_clocks_of_their_clients(
+    kept: StoredQless, times: dict[str, int], order: list[str]
+) -> None:
+    for jid in "abc":
+        kept.put(1, jid)
+    kept("pop", 2, "q", "w", 3)
+    for jid, now in times.items():
+        kept("complete", now, jid, "w", "q", "{}")
+    assert kept("jobs", 9, "complete") == order
+    kept.restarts()
+    assert kept("jobs", 9, "complete") == order
+
+
+def test_a_deregistered_worker_with_a_job_is_not_listed_after_a_restart(kept: StoredQless) -> None:
+    kept.put(1, "a")
+    kept("pop", 2, "q", "w", 1)
+    kept("worker.deregister", 3, "w")
+    assert json.loads(kept("workers", 4)) == {}
+    kept.restarts()
+    assert json.loads(kept("workers", 4)) == {}
+    assert kept("heartbeat", 5, "a", "w") == 65
+    assert [each["name"] for each in json.loads(kept("workers", 6))] == ["w"]
+
+
 def test_a_refused_script_flush_leaves_the_scripts(kept: StoredQless) -> None:
     sha, script = "0" * 40, Script("C", "pop")
     kept.hub.load_script(sha, script)

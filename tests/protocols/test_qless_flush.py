@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from resp_conversation import SCRIPT_C
 from test_queue_rules import NOW, connect, exchange, limited, resp
 
 from millrace.engine.annotations import TRACKED
@@ -10,8 +11,6 @@ from millrace.engine.engine import Engine
 from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.protocols.spec import protocol_rules
-
-pytestmark = pytest.mark.sources_only("a port with a rule for queues runs from the sources")
 
 PUT = resp("QLESS.PUT", "1", "images", "qless-job", "k", "{}", "1700000000", "0")
 FAKTORY_SETTINGS = (
@@ -89,3 +88,16 @@ def test_a_limited_port_keeps_the_settings_of_other_queues(engine: Engine) -> No
     assert len(before) == 8
     exchange(limited("qless", engine), resp("FLUSHALL"))
     assert set(engine.settings) == before
+
+
+def test_nothing_of_a_forgotten_queue_stays(engine: Engine) -> None:
+    qless = connect("qless", engine)
+    exchange(qless, PUT)
+    exchange(qless, resp("QLESS.PUT", "1", "images", "late", "k", "{}", "1700000000", "5"))
+    exchange(qless, resp("QLESS.POP", "1", "images", "w", "1", "1700000001"))
+    script = resp("EVAL", SCRIPT_C, "0", "queue.forget", "1700000002", "images")
+    assert exchange(qless, script) == b"$-1\r\n"
+    assert b"late" in exchange(qless, resp("QLESS.POP", "1", "images", "w", "1", "1700000009"))
+    exchange(qless, resp("FLUSHDB"))
+    assert exchange(qless, resp("KEYS", "*")) == b"*0\r\n"
+    assert exchange(qless, resp("QLESS.QUEUES", "0", "1700000010")) == b"$2\r\n{}\r\n"

@@ -227,6 +227,37 @@ def test_failed_by_group(c: QlessClient) -> None:
     assert c.refused("failed", 20, "g1", 0, "x") == 'Failed(): Arg "limit" is not a number: x'
 
 
+@pytest.mark.parametrize("command", ["failed", "jobs", "tag"])
+@pytest.mark.parametrize(
+    ("start", "limit", "jids"),
+    [
+        (0, 1 << 62, ["b", "a"]),
+        (0, "1e300", ["b", "a"]),
+        (1, 1 << 63, ["a"]),
+        (1 << 62, 1, []),
+        ("1e300", "1e300", []),
+        ("-1e300", 1, []),
+        (0, "-1e300", []),
+    ],
+)
+def test_a_range_beyond_the_end_of_a_list(
+    c: QlessClient, command: str, start: object, limit: object, jids: list[str]
+) -> None:
+    for number, jid in enumerate("ab"):
+        c.put(number, jid)
+        c.pop(number)
+        ends: tuple[object, ...] = ("fail", 9 + number, jid, "w1", "g", "message")
+        if command == "jobs":
+            ends = ("complete", 9 + number, jid, "w1", "q", "{}")
+        c(*ends)
+        c("tag", 12 - number, "add", jid, "t")
+    if command == "jobs":
+        assert c("jobs", 20, "complete", start, limit) == jids
+    else:
+        more = ("get", "t") if command == "tag" else ("g",)
+        assert c.json(command, 20, *more, start, limit) == {"total": 2, "jobs": jids or {}}
+
+
 def test_failures_of_other_protocols(c: QlessClient, talk: Qless) -> None:
     """The list includes a dead Faktory job."""
     talk.pushes_faktory("job-1")

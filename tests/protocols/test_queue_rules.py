@@ -1,60 +1,41 @@
 """Ports with a rule for queues: other queues and their jobs can neither be used nor seen."""
 
-import ast
 import json
-from collections.abc import Callable
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from goqueue_conversation import add, delete, reserve
 from resp_conversation import SCRIPT_C, SHA_C
 
+from millrace.config import Config
+from millrace.engine.caller import Caller
 from millrace.engine.engine import Engine
-from millrace.engine.job import NewJob
+from millrace.engine.job import NO_PROTOCOL, NewJob
+from millrace.engine.queue_rules import QueueRule, rule_for
 from millrace.protocols.connection import Connection
-from millrace.protocols.faktory.connection import FaktoryConnection
-from millrace.protocols.faktory.hub import FaktoryHub
-from millrace.protocols.goqueue.connection import GoqueueConnection
-from millrace.protocols.goqueue.hub import GoqueueHub
-from millrace.protocols.masenko.connection import MasenkoConnection
-from millrace.protocols.masenko.hub import MasenkoHub
-from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.queue_rules import SHARED, LimitedEngine, QueueRule, limit_to
-from millrace.protocols.registry import MASENKO, QLESS, WORKQ
-from millrace.protocols.spec import protocol_rules
-from millrace.protocols.workq.connection import WorkqConnection
-from millrace.protocols.workq.hub import WorkqHub
+from millrace.protocols.registry import MASENKO, PROTOCOLS, QLESS, WORKQ, Protocol
+from millrace.protocols.spec import HubContext, load_spec, protocol_rules
 from millrace.store.records import decode_any, encode
 from support.plain import values
 from wires import data_of
 
-pytestmark = pytest.mark.sources_only("a port with a rule for queues runs from the sources")
-
 NOW = 1_700_000_000_000_000
-SOURCES = Path(__file__).parents[2] / "src/millrace/protocols"
 JID = "6ba7b810-9dad-41d1-80b4-00000000000a"
 VISIBLE = "6ba7b810-9dad-41d1-80b4-00000000000b"
 
 
-def connect(protocol: str, engine: Engine) -> Connection:
+def connect(protocol: str, engine: Engine, *patterns: str) -> Connection:
+    """A client of a port with this rule."""
+    spec = load_spec(next(row for row in PROTOCOLS if row.name == protocol))
+    assert spec.make_hub is not None
+    assert spec.make_connection is not None
+    context = HubContext(engine, NOW, 10_000, 64 << 20, lambda: 1, lambda _: 1, rule_for(patterns))
+    hub = spec.make_hub(Config().sections[protocol], context)
+    connection = spec.make_connection(hub)
     if protocol == "faktory":
-        faktory = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, ""), memory_mb=lambda: 1)
-        connection: Connection = FaktoryConnection(faktory)
         exchange(connection, b'HELLO {"v":2,"wid":"w"}\r\n')
-        return connection
-    if protocol == "workq":
-        return WorkqConnection(WorkqHub(engine, started_at=NOW))
-    if protocol == "masenko":
-        return MasenkoConnection(MasenkoHub(engine))
-    if protocol == "goqueue":
-        return GoqueueConnection(GoqueueHub(engine))
-    qless = QlessHub(engine, started_at=NOW)
-    QlessApi(qless)
-    return QlessConnection(qless)
+    return connection
 
 
 def exchange(connection: Connection, data: bytes) -> bytes:
@@ -80,7 +61,7 @@ def engine() -> Engine:
 
 
 def limited(protocol: str, engine: Engine) -> Connection:
-    return connect(protocol, limit_to(engine, ("signup*",)))
+    return connect(protocol, engine, "signup*")
 
 
 DENIED = "the queue billing is not allowed on this port"
@@ -295,11 +276,13 @@ def test_a_blocker_that_moves_during_a_transaction_refuses_it(pushes: int, engin
 def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
     """Also if an older job of another queue has the same jid."""
     engine.push(NewJob(JID, "kind", b"", MASENKO, "signup-a", 3, 1_000_000), NOW)
-    view: Any = LimitedEngine(engine, QueueRule(["signup*"]))
-    assert [job.queue for job in view.find_all(JID)] == ["signup-a"]
-    assert view.by_jid[JID].queue == view.find(JID).queue == "signup-a"
-    assert len(view.jobs) == 2
-    assert sorted(job.queue for job in view.jobs.values()) == ["signup-a", "signup-mail"]
+    engine.caller = Caller(engine, NO_PROTOCOL, rule=QueueRule(["signup*"]))
+    found, tables = engine.find(JID), engine.tables
+    assert found is not None
+    assert [job.queue for job in engine.find_all(JID)] == ["signup-a"]
+    assert tables.by_jid[JID].queue == found.queue == "signup-a"
+    assert len(tables.jobs) == 2
+    assert sorted(job.queue for job in tables.jobs.values()) == ["signup-a", "signup-mail"]
 
 
 @pytest.mark.parametrize(
@@ -315,27 +298,6 @@ def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
 )
 def test_patterns(patterns: list[str], name: str, allowed: bool) -> None:
     assert QueueRule(patterns).allows(name) is allowed
-
-
-def test_the_rule_covers_every_attribute_that_protocols_use() -> None:
-    """A new attribute of the engine must be shared or limited, before a port can use it."""
-    used: dict[str, str] = {}
-    for path in SOURCES.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and _is_engine(node.value):
-                used.setdefault(node.attr, f"{path.name}:{node.lineno}")
-    view: Any = LimitedEngine(Engine(Random(1), protocol_rules()), QueueRule(["a"]))
-    known: Callable[[str], bool] = lambda name: (  # noqa: E731
-        name in SHARED or name in view.__dict__ or hasattr(LimitedEngine, name)
-    )
-    assert {name: where for name, where in used.items() if not known(name)} == {}
-
-
-def _is_engine(node: ast.expr) -> bool:
-    """Whether an expression is called `engine`; modules of that name are imported, not used."""
-    return (isinstance(node, ast.Name) and node.id == "engine") or (
-        isinstance(node, ast.Attribute) and node.attr == "engine"
-    )
 
 
 def _call(*words: str) -> bytes:
@@ -381,3 +343,43 @@ def test_retries_of_other_queues_are_not_counted(engine: Engine) -> None:
     assert (found["Retries"]["size"], found["Scheduled"]["size"]) == (0, 3)
     found = json.loads(exchange(whole, b"INFO\r\n").split(b"\r\n")[1])["faktory"]["tasks"]
     assert (found["Retries"]["size"], found["Scheduled"]["size"]) == (3, 3)
+
+
+def test_a_hub_has_its_rule_before_it_reads_the_settings(engine: Engine) -> None:
+    """Qless reads the known queues when its hub is made."""
+    open_port = connect("qless", engine)
+    for queue in ("billing", "signup-q"):
+        put = resp("QLESS.PUT", "1", queue, f"{queue}-j", "k", "{}", "1700000000", "0")
+        assert not exchange(open_port, put).startswith(b"-")
+    port = limited("qless", engine)
+    assert isinstance(port, QlessConnection)
+    port.hub.api.qless.refresh()
+    assert list(port.hub.api.qless.first_seen) == ["signup-q"]
+
+
+@pytest.mark.parametrize("row", [row for row in PROTOCOLS if row.listens])
+def test_every_protocol_passes_the_rule_to_its_callers(row: Protocol, engine: Engine) -> None:
+    connection = limited(row.name, engine)
+    assert connection.caller.rule is not None
+    assert not connection.caller.rule.allows("billing")
+
+
+def test_a_long_transaction_of_qless_applies_the_rule_in_each_step(engine: Engine) -> None:
+    """The hub runs its steps outside of the commands of the client."""
+    port = limited("qless", engine)
+    assert isinstance(port, QlessConnection)
+    exchange(port, resp("MULTI"))
+    for number in range(300):
+        queue = "signup-q" if number < 299 else "billing"
+        exchange(port, resp("QLESS.PUT", "1", queue, f"j{number}", "k", "{}", "1700000000", "0"))
+    port.receive(resp("EXEC"), NOW, 10)
+    turns = 0
+    while port.work is not None and turns < 1000:
+        turns += 1
+        port.hub.alarm("", NOW)
+        port.run(NOW, 10)
+    reply = b"".join(data_of(port))
+    assert turns > 1
+    assert reply.count(b"-NOPERM ") == 1
+    assert engine.queues["billing"].counts[2] == 1
+    assert len(engine.jobs) == 2 + 299

@@ -12,8 +12,6 @@ from millrace.engine.job import NewJob
 from millrace.protocols.registry import WORKQ
 from millrace.protocols.spec import protocol_rules
 
-pytestmark = pytest.mark.sources_only("the connections of test_queue_rules.py")
-
 SECOND = 1_000_000
 JID = "6ba7b810-9dad-41d1-80b4-00000000000a"
 

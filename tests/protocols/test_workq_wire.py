@@ -3,8 +3,9 @@
 import pytest
 from workq_conversation import OK, START, TIMEOUT, Workq, uid
 
-from millrace.engine.job import NewJob
-from millrace.protocols.registry import GOQUEUE
+from millrace.engine.job import SECOND, NewJob
+from millrace.engine.states import SCHEDULED
+from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO
 
 ID = uid(1)
 BIG = 1_048_576
@@ -561,6 +562,9 @@ def test_wrong_counts(line):
         b"delete -==",
         b"lease -a==1 q 0",
         b" -x=",
+        b"-x= add",
+        b"-=",
+        b"-x=1 -x=2",
     ],
 )
 def test_bad_flags_are_checked_first(line):
@@ -764,6 +768,23 @@ def test_a_nonfinal_fail_of_a_scheduled_job_keeps_it_scheduled():
         assert talk.engine.retrying == 0
 
 
+@pytest.mark.parametrize("origin", [MASENKO, FAKTORY, HTTP, GOQUEUE])
+def test_a_fail_of_a_scheduled_job_of_another_protocol_keeps_its_due_time(origin):
+    alias = b"00000000-0000-4000-8000-000000000001"
+    with Workq() as talk:
+        client = talk.connect()
+        due = talk.now + 3600 * SECOND
+        push = NewJob("", "x", b"1", origin, "ping", 9, 60 * SECOND, due_at=due)
+        talk.acts(lambda world: world.engine.push(push, world.now))
+        client.says(b"fail %b 4\r\noops\r\n" % alias).hears(OK)
+        job = talk.engine.jobs[1]
+        assert (job.state, job.due_at, job.failures) == (SCHEDULED, due, 1)
+        talk.advance(3599)
+        client.leases().hears_timeout()
+        talk.advance(1)
+        client.says(b"lease ping 0\r\n").hears(b"+OK 1\r\n%b ping 1\r\n1\r\n" % alias)
+
+
 def test_a_result_from_another_connection_after_the_lease_expired():
     with Workq() as talk:
         worker, late, client = talk.connect(), talk.connect(), talk.connect()
@@ -874,6 +895,19 @@ def test_due_jobs_are_behind_added_ones_and_in_order_of_time():
         talk.advance(1)  # TTR is over: all jobs are at their old positions
         for number in (4, 5, 2, 1, 3):
             client.leases().hears_job(number)
+
+
+def test_a_waiter_gets_the_highest_priority_of_the_jobs_due_at_the_same_time():
+    with Workq() as talk:
+        client, worker, other = talk.connect(), talk.connect(), talk.connect()
+        client.schedules(1, FUTURE).schedules(2, FUTURE, "-priority=1").schedules(3, FUTURE)
+        client.schedules(4, FUTURE, "-priority=2", name="pong")
+        worker.leases(wait=60_000)
+        other.leases("pong", wait=60_000)
+        talk.advance(4)
+        worker.hears_job(2)
+        other.hears_job(4, "pong")
+        client.leases().hears_job(1).leases().hears_job(3)
 
 
 def test_the_order_of_scheduled_jobs():

@@ -387,7 +387,10 @@ def test_the_outbox_is_bounded_when_shipping_fails(data: Path, lake: Path) -> No
     """The oldest events are deleted, counted and reported."""
     data.mkdir()
     lake.write_text("a file, where a folder must be")
-    with running_server(data, MILLRACE_JOURNAL_OUTBOX_MAX="64KiB", **SOON) as server:
+    # Only events before the last written statistics are deleted. Inline payloads soon fill a
+    # generation, and its end writes the statistics.
+    limits = {"JOURNAL_OUTBOX_MAX": "64KiB", "SERVER_MAX_INLINE_PAYLOAD": "1MiB"}
+    with running_server(data, **{f"MILLRACE_{k}": v for k, v in limits.items()}, **SOON) as server:
         with RawFaktory(server.port, wid="w") as connection:
             blob = "x" * 200_000
             while not journal(data)["dropped"]:

@@ -206,9 +206,9 @@ def test_a_large_qless_job_is_encoded_in_slices(
         served.push(b'["small"]', origin, "small")
         q = QlessApi(QlessHub(served.engine, started_at=0)).qless
         write = {
-            "A": partial(dialect_a.job_json, alone=True),
-            "C": queries.job_json,
-            "D": partial(dialect_d_replies.job_json, dialect_d_replies.NEW),
+            "A": partial(dialect_a.job_text, alone=True),
+            "C": queries.job_text,
+            "D": partial(dialect_d_replies.job_text, dialect_d_replies.NEW),
         }[dialect]
         jobs = [job, *served.engine.find_all("small")]
         work = batches.in_slices(q, jobs, write, lua_values.listed)
@@ -224,7 +224,7 @@ def test_a_large_qless_job_is_encoded_in_slices(
                 await served.read_all()
                 await until(lambda: served.engine.payloads.awaited.payloads is not None)
         assert not served.engine.payloads.fetched
-        expected = lua_values.listed([write(q, each) for each in jobs])
+        expected = lua_values.listed([batches.written(q, each, write) for each in jobs])
         assert encode(reply, 2) == encode(expected, 2)
         assert len(reply) == len(expected)
         if dialect != "A" and origin == "qless":

@@ -10,6 +10,9 @@ from random import Random
 import pytest
 
 from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
+from millrace.engine.states import READY
 from millrace.protocols.spec import protocol_rules
 from millrace.server import memory_watch
 from millrace.server.memory_watch import MemoryWatch, available_memory, effective_limit
@@ -39,7 +42,10 @@ class Process:
 
     def refuses(self, memory_mb: int, jobs: int) -> bool:
         self.memory_mb = memory_mb
-        self.engine.jobs = dict.fromkeys(range(jobs))  # type: ignore[arg-type]
+        job = Job(1, "job", "work", b"", 1, 0, 0, 0, b"", "default", READY, 0, 0, 0)
+        self.engine.jobs = JobsBySeq()
+        for seq in range(jobs):
+            self.engine.jobs.put(seq, job)
         self.watch.check()
         return bool(self.engine.pushes_refused)
 

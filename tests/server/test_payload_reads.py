@@ -14,7 +14,7 @@ import pytest
 
 from millrace.config import Config
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job, NewJob
+from millrace.engine.job import Job, NewJob, Terms
 from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.registry import PROTOCOLS
@@ -282,7 +282,7 @@ def test_an_incomplete_command_after_a_half_close_is_refused_after_the_read(tmp_
 def test_a_job_whose_lease_expires_during_the_read_is_not_delivered(tmp_path: Path) -> None:
     async def play(served: Served) -> None:
         job = served.push(LARGE, "workq")
-        job.lease_duration = 1000
+        job.terms = Terms(job.kind, job.origin, 1000, job.retries, job.max_attempts)
         client = await served.connect("workq")
         client.lease()
         await until(lambda: served.reads)

@@ -189,15 +189,18 @@ def test_a_waiting_fetch_is_answered_immediately(shared, client):
 
 @pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["close", "reset"])
 def test_a_waiting_client_that_disconnects_receives_no_job(shared, client, leave):
-    for number in range(5):  # a closed client waits until the end of its FETCH
-        leaving_client = hello(shared.port, wid=f"gone-{number}")
-        leaving_client.sendall(line("FETCH leave"))
-        eventually(lambda: client.info()["server"]["connections"] == 2)
-        leave(leaving_client)
-        eventually(lambda: client.info()["server"]["connections"] == 1)
-        client.push(unit(f"leave-{number:04}", queue="leave"))
+    names = [f"leave-{number:04}" for number in range(5)]
+    leaving = [hello(shared.port, wid=f"gone-{name}") for name in names]
+    for name, each in zip(names, leaving, strict=True):
+        each.sendall(line(f"FETCH {name}"))
+    eventually(lambda: client.info()["server"]["connections"] == 6)
+    for each in leaving:  # a closed client waits until the end of its FETCH
+        leave(each)
+    eventually(lambda: client.info()["server"]["connections"] == 1)
+    for name in names:
+        client.push(unit(name, queue=name))
         assert client.set_size("working") == 0
-        fetched = client.fetch("leave")
+        fetched = client.fetch(name)
         assert fetched is not None
         client.ack(fetched["jid"])
 

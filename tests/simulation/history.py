@@ -108,8 +108,13 @@ class Seen:
                 raise BrokenPromise(f"{name(job)} was leased before {name(other)}")
 
     def _was_parked(self, other: TrackedJob, job: TrackedJob, event: Event, engine: Engine) -> bool:
-        """Whether a Qless job is behind a later one because it has waited for a limit, as in the
-        original: it is parked, or has the same rank and returned after the later one was pushed.
+        """Whether a Qless job is behind a later one because it has waited for a limit: it is
+        parked, or has the same rank and returned after the later one was pushed.
+
+        A job does not keep its place in the original. `QlessThrottle:release` of reqless-core
+        (throttle.lua) returns it with `queue.work.add(now, data.priority, jid)`. The score is
+        `priority - now / 10000000000` with the time of the release, so the job returns behind all
+        jobs of its priority that were put before the release.
         """
         leased = engine.jobs[event.seq]
         for seq, number in self.numbers.items():

@@ -6,7 +6,7 @@ from typing import Any
 
 from fault_plan import Plan
 
-import millrace.protocols.qless.work
+import millrace.protocols.qless.attempts
 from millrace.engine.assignments import Assignments
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
@@ -49,14 +49,14 @@ def partial_undo() -> None:
 
 def any_worker_ends() -> Focus:
     """Any worker can end an attempt, even if its own attempt is over."""
-    work: Any = millrace.protocols.qless.work
-    held = work._held
+    attempts: Any = millrace.protocols.qless.attempts
+    held = attempts._held
 
     def any_lease(q: Any, now: int, jid: str, worker: str, queue: str) -> Any:
         job = q.find(jid)
         return held(q, now, jid, worker if job is None else job.holder, queue)
 
-    work._held = any_lease
+    attempts._held = any_lease
     return late_with_qless
 
 

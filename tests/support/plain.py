@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import millrace
+from millrace.engine.jobs_by_seq import JobsBySeq
 
 SOURCES = Path(millrace.__file__).parents[1]
 
@@ -43,7 +44,7 @@ def _copied(value: Any) -> Any:
 
 def values(thing: Any) -> Any:
     """The fields of an object as a dictionary, to compare two objects."""
-    if isinstance(thing, dict):
+    if isinstance(thing, dict | JobsBySeq):
         return {key: values(value) for key, value in thing.items()}
     if isinstance(thing, list):
         return list(thing)

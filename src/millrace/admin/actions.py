@@ -13,7 +13,7 @@ from millrace.engine.details import LastError
 from millrace.engine.job import NO_PROTOCOL, Failure, Job
 from millrace.engine.leases import leave_front
 from millrace.engine.states import BLOCKED, DEAD, DONE, SCHEDULED, STATE_NAMES
-from millrace.protocols.qless import work
+from millrace.protocols.qless import cancellation, locks, puts
 from millrace.protocols.registry import GOQUEUE, HTTP, QLESS
 from millrace.records import JOB_ACTIONS, ActionRequest
 
@@ -42,7 +42,7 @@ def apply(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None
 def retry(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     qless = hub.qless
     if job.state == DEAD and job.origin == QLESS and qless is not None:
-        work.put_again(qless, now, job, job.queue, 0)
+        puts.put_again(qless, now, job, job.queue, 0)
     else:
         hub.engine.retry_now(job, now)
 
@@ -58,10 +58,10 @@ def kill(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     engine.kill(job, now, failure)
     part.parked = part.lapsed_at = None
     leave_front(job)
-    part.add_entry("failed", theirs, qless.max_history, {"worker": "", "group": group})
+    part.add_entry("failed", theirs, qless.options.max_history, {"worker": "", "group": group})
     part.last_error = LastError(group, message, theirs // 1_000_000, "")
-    qless.publish_failed(job, "", group, message)
-    qless.publish_tracked("failed", job.jid)
+    qless.publisher.failed(job, "", group, message)
+    qless.publisher.tracked("failed", job.jid)
 
 
 def cancel(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
@@ -84,7 +84,7 @@ def delete(hub: AdminService, job: Job, request: ActionRequest, now: int) -> Non
 def remove(hub: AdminService, job: Job, now: int) -> None:
     qless = hub.qless
     if qless is not None and (job.origin == QLESS or is_tracked(hub, job.jid)):
-        work.publish_cancelled(qless, job)
+        cancellation.publish_cancelled(qless, job)
     hub.engine.cancel(job, now)
 
 
@@ -94,7 +94,7 @@ def move(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     due = job.due_at if job.state in {SCHEDULED, BLOCKED} else 0
     qless = hub.qless
     if qless is not None and _has_part(job):
-        work.put_again(qless, now, job, request.queue, due)
+        puts.put_again(qless, now, job, request.queue, due)
     else:
         hub.engine.move(job, request.queue, now, NO_PROTOCOL, due=due)
 
@@ -131,7 +131,7 @@ def untag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None
 
 def track(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     if hub.qless is not None:
-        hub.qless.publish("track", job.jid.encode())
+        hub.qless.publisher.publish("track", job.jid.encode())
     hub.engine.track(job.jid, now, HTTP)
 
 
@@ -148,7 +148,7 @@ def is_tracked(hub: AdminService, jid: str) -> bool:
 def untrack_id(hub: AdminService, jid: str) -> None:
     """Stop tracking a job id. The job need not exist."""
     if hub.qless is not None:
-        hub.qless.publish("untrack", jid.encode())
+        hub.qless.publisher.publish("untrack", jid.encode())
     hub.engine.track(jid, None)
 
 
@@ -170,7 +170,7 @@ def undepend(hub: AdminService, job: Job, request: ActionRequest, now: int) -> N
 def timeout(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     engine, qless = hub.engine, hub.qless
     if job.holder_protocol == QLESS and qless is not None:
-        work.revoke(qless, now, job, engine.time_of(job, now))
+        locks.revoke(qless, now, job, engine.time_of(job, now))
     else:
         group, message = engine.rules.policies[job.origin].expiry_error
         engine.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")

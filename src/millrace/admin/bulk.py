@@ -70,8 +70,8 @@ def _act_on_some(hub: AdminService, request: ActionRequest) -> Iterator[BulkProg
         else:
             _refuse(acted, name, "Job not found.")
     for seq in request.seqs:
-        if seq in engine.jobs:
-            jobs[seq] = engine.jobs[seq]
+        if seq in engine.tables.jobs:
+            jobs[seq] = engine.tables.jobs[seq]
         else:
             _refuse(acted, str(seq), "Job not found.")
     names = list(dict.fromkeys([*request.jobs, *map(str, request.seqs)]))
@@ -136,7 +136,7 @@ def _do_all(
                     yield
                     check_not_reverted(engine, undone, acted)
             acted.examined += 1
-            if engine.jobs.get(job.seq) is not job:
+            if engine.job(job.seq) is not job:
                 if request.query is None:
                     _refuse(acted, job.jid, "The job no longer exists.")
             elif meaning is None or meaning.admits(job):
@@ -184,7 +184,7 @@ def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Itera
     ):
         return
     while last := engine.next_dependent(job, last):
-        waiting = engine.jobs.get(last)
+        waiting = engine.job(last)
         if waiting is not None and waiting.state == BLOCKED:
             engine.unblock(waiting, [job.seq], hub.now)
         passed += 1
@@ -201,7 +201,7 @@ def _in_order(
     unblocks a job that it cancels later, nor refuses a job because of a dependent that it cancels
     as well.
     """
-    if request.action != "cancel" or not engine.blocked:
+    if request.action != "cancel" or not engine.tables.blocked:
         return jobs
     return _dependents_first(engine, jobs, seqs)
 
@@ -223,9 +223,9 @@ def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> It
                 yield job
                 continue
             path.append((job, last))
-            if last in seqs and last not in seen and last in engine.jobs:
+            if last in seqs and last not in seen and last in engine.tables.jobs:
                 seen.add(last)
-                path.append((engine.jobs[last], 0))
+                path.append((engine.tables.jobs[last], 0))
             passed += 1
             if passed % SCAN_SLICE_SIZE == 0:
                 yield None

@@ -25,13 +25,13 @@ from typing import Any, Final
 import msgspec
 
 from millrace import __version__
-from millrace.engine.errors import EngineError
-from millrace.engine.job import NO_PROTOCOL, Job
+from millrace.engine.errors import EngineError, QueueRefused
+from millrace.engine.job import Job
+from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.buffers import LineBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError, CodedError, StoreUnavailable
 from millrace.protocols.http import leases
-from millrace.protocols.queue_rules import QueueRefused
 from millrace.records import (
     PROTOCOL_VERSION,
     AdminErrorReply,
@@ -120,7 +120,7 @@ _ABSENT: Final = (None, False)
 
 class AdminConnection(Connection):
     def __init__(self, hub: AdminService) -> None:
-        super().__init__(hub.engine, NO_PROTOCOL)
+        super().__init__(hub)
         self.hub = hub
         self._lines = LineBuffer(MAX_LINE_BYTES)
         self._greeted = False
@@ -194,8 +194,7 @@ class AdminConnection(Connection):
             self._end_with(AdminErrorReply.of("refused", detail))
             return
         if hello.queues:
-            self.hub = self.hub.limited_to(tuple(hello.queues))
-            self.engine = self.hub.engine
+            self.caller.rule = QueueRule(hello.queues)
         self._greeted = True
         self._send(HelloReply(PROTOCOL_VERSION, __version__))
 
@@ -210,7 +209,7 @@ class AdminConnection(Connection):
         try:
             name, arguments = _operation(line)
             self._waits = name not in NEVER_WAIT
-            if self.hub.rule is not None and name not in LIMITED:
+            if self.caller.rule is not None and name not in LIMITED:
                 raise AdminError(f"Not available with a rule for queues: {name}.", "refused")
             if name == "lease":
                 self._lease(arguments, now)

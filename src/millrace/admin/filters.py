@@ -105,7 +105,7 @@ class FilterMatcher:
     def admits(self, job: Job) -> bool:
         """Return whether the job satisfies all conditions except the search terms."""
         query = self._query
-        if not self._hub.allows(job.queue):
+        if not self._hub.engine.allows(job.queue):
             return False
         if self.state is not None and job.state != self.state:
             return False

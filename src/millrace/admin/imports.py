@@ -66,7 +66,7 @@ def _check(hub: AdminService, request: ImportJobs) -> Steps:
     for number, job in enumerate(request.jobs, 1):
         if imports.digest(job.jid) in known:
             found.known.append(job.jid)
-        elif job.jid in engine.by_jid and not _is_staged(engine, request.source, job.jid):
+        elif job.jid in engine.tables.by_jid and not _is_staged(engine, request.source, job.jid):
             found.existing.append(job.jid)
         else:
             found.done += 1
@@ -246,7 +246,7 @@ def _apply(hub: AdminService, settings: ImportedSettings) -> None:
     for record in settings.recurring:
         engine.recurring.put(_recurring_job(record))
     for option, value in settings.qless_options.items():
-        _need_qless(qless).set_config(option, value)
+        _need_qless(qless).options.set(option, value)
     imports.add_statistics(
         engine, settings.processed, settings.failures, map(_queue_day, settings.queue_days)
     )

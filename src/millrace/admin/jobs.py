@@ -78,7 +78,7 @@ def _find(engine: Engine, request: GetJob) -> Job:
     if len(request.id) > MAX_NAME_LENGTH:
         raise AdminError(f"A name has at most {MAX_NAME_LENGTH:,} characters.", "too large")
     if request.seq:
-        found = engine.jobs.get(request.seq)
+        found = engine.job(request.seq)
         if found is not None and request.id in {found.jid, str(found.seq), ""}:
             return found
     else:
@@ -93,7 +93,9 @@ def _find(engine: Engine, request: GetJob) -> Job:
 
 def _blockers(engine: Engine, found: Job) -> tuple[list[Job], int]:
     seqs = [] if found.extra is None else found.extra.blockers
-    named_ones = [engine.jobs[seq] for seq in seqs[:MAX_RELATED_JOBS] if seq in engine.jobs]
+    named_ones = [
+        engine.tables.jobs[seq] for seq in seqs[:MAX_RELATED_JOBS] if seq in engine.tables.jobs
+    ]
     return named_ones, len(seqs) - len(named_ones)
 
 

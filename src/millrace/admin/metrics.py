@@ -38,7 +38,7 @@ class QueueDepths:
 
     def look(self, engine: Engine) -> Iterator[None]:
         """Examine all queues twice, in slices: find the deepest queues, then count the jobs."""
-        names = list(engine.queues)
+        names = list(engine.tables.queues)
         for some in _slices(names):
             found = [(depth(queue), queue.name) for queue in _queues(engine, some)]
             self._deepest = nlargest(self._most, self._deepest + found)
@@ -135,7 +135,7 @@ def _slices(names: list[str]) -> Iterator[list[str]]:
 
 def _queues(engine: Engine, names: list[str]) -> Iterator[Queue]:
     """Return the named queues that still exist."""
-    return (queue for queue in map(engine.queues.get, names) if queue is not None)
+    return (queue for queue in map(engine.queue, names) if queue is not None)
 
 
 _NOWHERE: Final = ShippingStatus("", "", 1, 1, 0, 0)

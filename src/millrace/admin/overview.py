@@ -11,7 +11,7 @@ from millrace.protocols.connection import Hub
 from millrace.protocols.faktory import info
 from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.qless.state import DEFAULTS
+from millrace.protocols.qless.options import DEFAULTS
 from millrace.records import (
     Counters,
     FlushRequest,
@@ -46,14 +46,14 @@ class QueueTotals:
 
     def look(self, engine: Engine) -> Iterator[None]:
         """Examine all queues in slices."""
-        names = list(engine.queues)
+        names = list(engine.tables.queues)
         for first in range(0, len(names), QUEUE_SLICE_SIZE):
             for name in names[first : first + QUEUE_SLICE_SIZE]:
                 self._count(engine, name)
             yield None
 
     def _count(self, engine: Engine, name: str) -> None:
-        queue = engine.queues.get(name)
+        queue = engine.queue(name)
         if queue is None:
             return
         self.waiters += len(queue.waiters)
@@ -114,7 +114,7 @@ def count_workers(hub: AdminService) -> int:
     """Return the number of registered workers of Faktory and Qless."""
     faktory, qless = hub.faktory, hub.qless
     known = 0 if faktory is None else len(faktory.by_worker)
-    return known + (0 if qless is None else len(qless.workers))
+    return known + (0 if qless is None else len(qless.workers.last_seen))
 
 
 def get_health(hub: AdminService, _: bool, now: int) -> Health:
@@ -139,7 +139,7 @@ def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
     detail.halted = hub.engine.unavailable
     detail.protocols = [port_status(hub, each) for each in hub.hubs]
     qless = hub.qless
-    detail.qless = {} if qless is None else {**DEFAULTS, **qless.config}
+    detail.qless = {} if qless is None else {**DEFAULTS, **qless.options.config}
     return detail
 
 
@@ -163,12 +163,12 @@ def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any
 
 def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
     """Return the number of ready jobs per queue, sorted by queue name."""
-    names, runs, depths = list(engine.queues), list[list[str]](), dict[str, int]()
+    names, runs, depths = list(engine.tables.queues), list[list[str]](), dict[str, int]()
     for first in range(0, len(names), QUEUE_SLICE_SIZE):
         runs.append(sorted(names[first : first + QUEUE_SLICE_SIZE]))
         yield
     for number, name in enumerate(merge(*runs), 1):
-        queue = engine.queues.get(name)
+        queue = engine.queue(name)
         if queue is not None and queue.registered:
             depths[name] = queue.counts[READY]
         if number % QUEUE_SLICE_SIZE == 0:
@@ -192,7 +192,7 @@ def get_counters(hub: AdminService) -> Iterator[Counters]:
     """
     engine = hub.engine
     statistics = engine.current_statistics()
-    names, keys = list(engine.queues), list(statistics.days)
+    names, keys = list(engine.tables.queues), list(statistics.days)
     since = statistics.since(engine.clock)
     world = (engine.flush_count, engine.revert_count)
     others = len(names)
@@ -200,7 +200,7 @@ def get_counters(hub: AdminService) -> Iterator[Counters]:
         if (engine.flush_count, engine.revert_count) != world:
             raise AdminError("The counters were reset during the request. Try again.", "conflict")
         last = first + COUNTERS_SLICE_SIZE
-        days = engine.current_statistics().days
+        days = engine.queue_days()
         yield Counters(
             hub.event,
             [(name, _counts(engine, name)) for name in names[first:last]],
@@ -215,7 +215,7 @@ def get_counters(hub: AdminService) -> Iterator[Counters]:
 
 
 def _counts(engine: Engine, name: str) -> list[int]:
-    queue = engine.queues.get(name)
+    queue = engine.queue(name)
     return [0] * 6 if queue is None else list(queue.counts)
 
 
@@ -235,7 +235,7 @@ def run_pipeline(hub: AdminService, request: RunPipeline, now: int) -> Ok:
 
 def flush(hub: AdminService, request: FlushRequest, now: int) -> Ok:
     require_writable(hub.engine)
-    count = len(hub.engine.jobs)
+    count = len(hub.engine.tables.jobs)
     qless_hub = next((each for each in hub.hubs if isinstance(each, QlessHub)), None)
     if qless_hub is None:
         hub.engine.flush(now)

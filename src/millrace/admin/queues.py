@@ -43,7 +43,7 @@ MAX_STALLED_COUNTED: Final = 300
 def list_queues(hub: AdminService, request: ListQueues, now: int) -> Iterator[QueuePage | None]:
     engine = hub.engine
     limit, text = request.limit, request.text.casefold()
-    names, found, count = list(engine.queues), list[str](), 0
+    names, found, count = list(engine.tables.queues), list[str](), 0
     for first in range(0, len(names), QUEUE_SLICE_SIZE):
         known = _known(engine, names[first : first + QUEUE_SLICE_SIZE], paused=request.paused)
         some = [name for name in known if text in name.casefold()] if text else known
@@ -54,7 +54,7 @@ def list_queues(hub: AdminService, request: ListQueues, now: int) -> Iterator[Qu
     rows: list[QueueRecord] = []
     limit = _fitting(found[:limit])
     for name in found[:limit]:
-        queue = engine.queues.get(name)
+        queue = engine.queue(name)
         if queue is not None:
             rows.append(queue_record(hub, queue, now))
         if len(rows) % RECORD_SLICE_SIZE == 0:
@@ -64,16 +64,16 @@ def list_queues(hub: AdminService, request: ListQueues, now: int) -> Iterator[Qu
 
 def get_queue(hub: AdminService, request: GetQueue, now: int) -> Iterator[QueueDetail | None]:
     engine, name = hub.engine, request.name
-    found = engine.queues.get(name)
+    found = engine.queue(name)
     if found is None or not is_known(found):
         raise TargetNotFound(f'Queue "{name}" not found.')
-    today, known = now // DAY, engine.current_statistics().days
+    today, known = now // DAY, engine.queue_days()
     days = [day for day in range(today - KEPT_DAYS, today + 1) if (name, day) in known]
     day = today if request.day < 0 else request.day
     stalled = engine.deadlines.count_expired(name, now + 1, engine.caller, MAX_STALLED_COUNTED)
     yield QueueDetail(
         queue_record(hub, found, now),
-        queue_statistics(engine.current_statistics().days.get((name, day)) or QueueDay(name, day)),
+        queue_statistics(engine.queue_days().get((name, day)) or QueueDay(name, day)),
         days,
         stalled,
         len(engine.recurring.by_queue.get(name, ())),
@@ -125,7 +125,7 @@ def _fitting(names: list[str]) -> int:
 
 
 def _known(engine: Engine, names: list[str], *, paused: bool) -> list[str]:
-    found = [queue for name in names if (queue := engine.queues.get(name)) is not None]
+    found = [queue for name in names if (queue := engine.queue(name)) is not None]
     return [queue.name for queue in found if is_known(queue) and queue.paused >= paused]
 
 
@@ -148,7 +148,7 @@ def act_on_queue(
 ) -> Iterator[BulkProgress | None]:
     engine = hub.engine
     require_writable(engine)
-    queue = engine.queues.get(request.name)
+    queue = engine.queue(request.name)
     if queue is None or not (queue.registered or any(queue.counts)):
         raise TargetNotFound(f'Queue "{request.name}" not found.')
     number = hub.audit.add(now, request.by, f"{request.action} queue", request.name)
@@ -188,7 +188,7 @@ def _clear(
             told = acted.done if tell else told
             yield acted if tell else None
             check_not_reverted(engine, undone, acted)
-            if engine.queues.get(request.name) is not queue:
+            if engine.queue(request.name) is not queue:
                 break
         if request.action == "remove":
             _forget(hub, queue, hub.now)
@@ -222,7 +222,7 @@ def _remove_some(hub: AdminService, queue: Queue, last: tuple[int, int], most: i
 
 def _forget(hub: AdminService, queue: Queue, now: int) -> None:
     """Remove the queue and its pause. If the queue has new ready jobs, only resume it."""
-    if hub.engine.queues.get(queue.name) is not queue:
+    if hub.engine.queue(queue.name) is not queue:
         return
     if len(queue.ready):
         hub.engine.pause(queue.name, paused=False, now=now)

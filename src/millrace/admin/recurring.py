@@ -193,10 +193,10 @@ def set_qless(hub: AdminService, request: SetQlessOption, now: int) -> Ok:
             f"{MAX_OPTION_VALUE} characters."
         )
     if value is None:
-        qless.publish_log({"event": "config_unset", "option": option})
+        qless.publisher.log({"event": "config_unset", "option": option})
     else:
-        qless.publish_log({"option": option, "event": "config_set", "value": value})
-    qless.set_config(option, value)
+        qless.publisher.log({"option": option, "event": "config_set", "value": value})
+    qless.options.set(option, value)
     shown = option if value is None else f"{option} = {value}"
     hub.audit.add(now, request.by, "unset Qless" if value is None else "set Qless", shown)
     return Ok()

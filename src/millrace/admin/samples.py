@@ -42,7 +42,7 @@ class Samples:
         """Start or continue a sample. Return the time of the next call."""
         if not self._names:
             self.totals.append(total(self._engine, now))
-            self._names = list(self._engine.queues)
+            self._names = list(self._engine.tables.queues)
             self._turn(now)
         self._look(self._names[-SAMPLE_SLICE_SIZE:])
         del self._names[-SAMPLE_SLICE_SIZE:]
@@ -63,7 +63,7 @@ class Samples:
         note_days(self._engine, now)
 
     def _look(self, names: list[str]) -> None:
-        queues = self._engine.queues
+        queues = self._engine.tables.queues
         some = [(depth(queues[name]), name) for name in names if name in queues]
         self._found = nlargest(MAX_SAMPLED_QUEUES, self._found + some)
 
@@ -83,18 +83,18 @@ def depth(queue: Queue) -> int:
 
 def ready(engine: Engine) -> int:
     """Return the number of ready jobs: all jobs that are in no other state."""
-    return len(engine.jobs) - sum(by_state(engine))
+    return len(engine.tables.jobs) - sum(by_state(engine))
 
 
 def by_state(engine: Engine) -> list[int]:
     """Return the number of jobs per state, with 0 for ready jobs."""
     return [
-        len(engine.scheduled),
-        len(engine.blocked),
+        len(engine.tables.scheduled),
+        len(engine.tables.blocked),
         0,
-        len(engine.leased),
-        len(engine.done) + len(engine.done_kept),
-        len(engine.dead) + len(engine.dead_kept),
+        len(engine.tables.leased),
+        len(engine.tables.done) + len(engine.tables.done_kept),
+        len(engine.tables.dead) + len(engine.tables.dead_kept),
     ]
 
 
@@ -106,8 +106,8 @@ def total(engine: Engine, now: int) -> Sample:
         pushed=recent.pushed,
         completed=recent.completed,
         failed=recent.failed,
-        backlog=ready(engine) + len(engine.scheduled) + len(engine.blocked),
-        leased=len(engine.leased),
+        backlog=ready(engine) + len(engine.tables.scheduled) + len(engine.tables.blocked),
+        leased=len(engine.tables.leased),
     )
 
 

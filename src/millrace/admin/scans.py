@@ -102,7 +102,7 @@ class IdScan:
         self._engine = engine
         self._jid = jid
         self._number = seq_from_id(jid) if ids_only else parse_number(jid)
-        self.total = engine.count_of(jid) or int(self._number in engine.jobs)
+        self.total = engine.count_of(jid) or int(self._number in engine.tables.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         below, begins = _below(after, 1 << 64), after is None
@@ -112,7 +112,7 @@ class IdScan:
                 below = job.seq
                 yield (below,), below
             yield None
-        if begins and self._number in self._engine.jobs:
+        if begins and self._number in self._engine.tables.jobs:
             yield (self._number,), self._number
 
 
@@ -140,20 +140,19 @@ class SequenceScan:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._below = engine.next_seq
-        self.total = len(engine.jobs)
+        self.total = len(engine.tables.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
         below = _below(after, self._below)
-        jobs = self._engine.jobs
+        jobs = self._engine.tables.jobs
         if below > SPARSE_FACTOR * len(jobs):
             yield from IndexScan(jobs).go((below,))
             return
         passed = 0
         for last in range(below, 1, -SEQUENCE_STEP):
             numbers = range(max(1, last - SEQUENCE_STEP), last)
-            jobs = self._engine.jobs  # a flush replaces the table
-            if not jobs.keys().isdisjoint(numbers):
-                yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
+            jobs = self._engine.tables.jobs  # a flush replaces the table
+            yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
             passed += SEQUENCE_STEP
             if passed >= MAX_MISSES:
                 passed = 0
@@ -175,7 +174,7 @@ class SortedScan:
         for first in range(0, len(seqs), KEYED_SLICE_SIZE):
             if first:
                 yield None
-            found = map(self._engine.jobs.get, seqs[first : first + KEYED_SLICE_SIZE])
+            found = map(self._engine.job, seqs[first : first + KEYED_SLICE_SIZE])
             keyed = sorted((key(job), job.seq) for job in found if job is not None)
             runs.append([each for each in keyed if after is None or each[0] > after])
         yield from merge(*map(_consumed, runs))
@@ -213,7 +212,7 @@ def ended_key(job: Job) -> Key:
 
 
 def first_ready(engine: Engine, queue: str) -> list[int]:
-    known = engine.queues.get(queue)
+    known = engine.queue(queue)
     return [] if known is None else [job.seq for job in known.ready.first(MAX_HEAD_SIZE)]
 
 
@@ -230,7 +229,7 @@ def first_due(engine: Engine) -> list[int]:
         for child in (2 * at + 1, 2 * at + 2):
             if child < len(heap):
                 heappush(frontier, (heap[child], child))
-        if isinstance(key, int) and key in engine.scheduled and timers.when(key) == when:
+        if isinstance(key, int) and key in engine.tables.scheduled and timers.when(key) == when:
             found[key] = when
     if frontier:  # more unread timers may have the same time as the last one
         last = frontier[0][0][0]
@@ -273,7 +272,7 @@ class TailScan:
         engine, is_behind = self._engine, self._beginning.is_behind
         passed = 0
         for stop in self._walk.go(after):
-            job = None if stop is None else engine.jobs.get(stop[1])
+            job = None if stop is None else engine.job(stop[1])
             if stop is None or (job is not None and is_behind(job)):
                 yield stop
                 continue

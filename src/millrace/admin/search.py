@@ -6,7 +6,7 @@ the next request resumes exactly there.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from heapq import nlargest
 from itertools import islice
 from typing import Annotated, Final
@@ -127,7 +127,7 @@ class Candidates:
             if spent >= CHUNK_SIZE or seq is None:
                 spent = 0
                 yield None
-            job = None if seq is None else engine.jobs.get(seq)  # a flush replaces it
+            job = None if seq is None else engine.job(seq)  # a flush replaces it
             if job is None:
                 continue
             at.examined += 1
@@ -169,7 +169,7 @@ class Candidates:
                 yield None
             elif not found:
                 return False
-        return self._engine.jobs.get(job.seq) is job and self._meaning.admits(job)
+        return self._engine.job(job.seq) is job and self._meaning.admits(job)
 
 
 def matching_jobs(hub: AdminService, query: JobFilter) -> Candidates:
@@ -247,23 +247,27 @@ def _in_order(
 
 
 def _next_due(engine: Engine) -> list[int]:
-    few = len(engine.scheduled) <= MAX_DUE_SORTED
-    return list(engine.scheduled) if few else first_due(engine)
+    few = len(engine.tables.scheduled) <= MAX_DUE_SORTED
+    return list(engine.tables.scheduled) if few else first_due(engine)
 
 
 def _by_number(engine: Engine, query: JobFilter) -> Scan:
     indexes = _indexes(engine, query, MAX_INDEX_SIZE)
     if indexes is not None:
         return IndexScan(*indexes)
-    return IndexScan(engine.jobs) if len(engine.jobs) <= MAX_INDEX_SIZE else SequenceScan(engine)
+    return (
+        IndexScan(engine.tables.jobs)
+        if len(engine.tables.jobs) <= MAX_INDEX_SIZE
+        else SequenceScan(engine)
+    )
 
 
 def _indexes(engine: Engine, query: JobFilter, most: int) -> list[Collection[int]] | None:
     """Return indexes that contain all matching jobs, or None if they exceed `most` jobs."""
-    if query.queue is not None and query.queue not in engine.queues:
+    if query.queue is not None and query.queue not in engine.tables.queues:
         return []
     states = _states(query)
-    queue = None if query.queue is None else engine.queues[query.queue]
+    queue = None if query.queue is None else engine.tables.queues[query.queue]
     if queue is not None:
         states = [state for state in states if queue.counts[state]]
     elif states is _STATES:
@@ -285,22 +289,23 @@ def _states(query: JobFilter) -> list[int]:
 def _ready(engine: Engine, queue: Queue | None) -> list[ReadyIndex] | None:
     if queue is not None:
         found = [ReadyIndex(queue.ready)]
-    elif len(engine.queues) <= MAX_QUEUES_SCANNED:
-        found = [ReadyIndex(each.ready) for each in engine.queues.values()]
+    elif len(engine.tables.queues) <= MAX_QUEUES_SCANNED:
+        found = [ReadyIndex(each.ready) for each in engine.tables.queues.values()]
     else:
         return None
     return found if sum(map(len, found)) <= MAX_READY_INDEX_SIZE else None
 
 
-def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
+def _index(engine: Engine, state: int) -> tuple[Mapping[int, Job], ...]:
+    tables = engine.tables
     if state == DONE:
-        return engine.done, engine.done_kept
+        return tables.done, tables.done_kept
     if state == DEAD:
-        return engine.dead, engine.dead_kept
+        return tables.dead, tables.dead_kept
     return {
-        SCHEDULED: (engine.scheduled,),
-        BLOCKED: (engine.blocked,),
-        LEASED: (engine.leased,),
+        SCHEDULED: (tables.scheduled,),
+        BLOCKED: (tables.blocked,),
+        LEASED: (tables.leased,),
     }.get(state, ())
 
 

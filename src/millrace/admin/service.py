@@ -15,7 +15,6 @@ from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.http.tokens import LeaseTokens
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.state import Qless
-from millrace.protocols.queue_rules import limit_to
 from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.records import (
     ExplainedJobs,
@@ -93,27 +92,6 @@ class AdminService(Hub):
         self.ports: dict[str, int] = {}
         #: Returns the memory usage of the process in MiB.
         self.memory_mb: Callable[[], int] = lambda: 0
-        self._limited: dict[tuple[str, ...], AdminService] = {}
-
-    def stop(self) -> None:
-        super().stop()
-        for limited in self._limited.values():
-            limited.stopping = True
-
-    def limited_to(self, patterns: tuple[str, ...]) -> "AdminService":
-        """The same service for the connections that may use some queues only."""
-        limited = self._limited.get(patterns)
-        if limited is None:
-            engine = limit_to(self.engine, patterns)
-            limited = AdminService(engine, self.max_connections, self._next_event)
-            limited.audit, limited.samples, limited.tokens = self.audit, self.samples, self.tokens
-            limited.idempotency, limited.imported = self.idempotency, self.imported
-            self._limited = {patterns: limited}
-        limited.hubs, limited.connections = self.hubs, self.connections
-        limited.with_messages, limited.stopping = self.with_messages, self.stopping
-        limited.started_at, limited.ports = self.started_at, self.ports
-        limited.memory_mb, limited.host, limited.keeper = self.memory_mb, self.host, self.keeper
-        return limited
 
     def begin(self, now: int) -> None:
         """Initialize the service when the server starts."""
@@ -131,7 +109,7 @@ class AdminService(Hub):
     @property
     def event(self) -> int:
         """The number of the last event, including events that are not yet written."""
-        return self._next_event() - 1 + len(self.engine.change_set.events)
+        return self._next_event() - 1 + self.engine.change_set.event_count
 
     @property
     def qless(self) -> Qless | None:
@@ -198,7 +176,7 @@ def find_jobs(engine: Engine, name: str) -> list[Job]:
     with that number.
     """
     found = engine.find_all(name)
-    job = engine.jobs.get(parse_number(name))
+    job = engine.job(parse_number(name))
     return found if job is None or any(each is job for each in found) else [*found, job]
 
 
@@ -208,7 +186,7 @@ def jobs_by_id(engine: Engine, name: str) -> list[Job]:
     change an unrelated job.
     """
     found = engine.find_all(name)
-    job = None if found else engine.jobs.get(seq_from_id(name))
+    job = None if found else engine.job(seq_from_id(name))
     return found if job is None else [job]
 
 

@@ -45,4 +45,4 @@ def end(hub: AdminService, request: EndLease, now: int) -> EndedLease:
     job = end_lease(engine, hub.tokens, request, now)
     if request.action != "renew":
         hub.audit.add_work(now, request.by, request.action, "jobs over HTTP", 1)
-    return EndedLease(job_record(hub, job) if engine.jobs.get(job.seq) is job else None)
+    return EndedLease(job_record(hub, job) if engine.job(job.seq) is job else None)

@@ -47,11 +47,11 @@ class WorkerLeases:
 def list_workers(hub: AdminService, request: ListWorkers, now: int) -> Iterator[WorkerPage | None]:
     engine = hub.engine
     held: dict[Name, WorkerLeases] = {}
-    seqs = list(engine.leased)
+    seqs = list(engine.tables.leased)
     for first in range(0, len(seqs), LEASE_SLICE_SIZE):
         if first:
             yield None
-        for job in map(engine.leased.get, seqs[first : first + LEASE_SLICE_SIZE]):
+        for job in map(engine.tables.leased.get, seqs[first : first + LEASE_SLICE_SIZE]):
             if job is not None:
                 name = (PROTOCOL_NAMES[job.holder_protocol], job.holder)
                 holding = held.get(name)
@@ -98,7 +98,7 @@ def _known(hub: AdminService) -> set[Name]:
     if hub.faktory is not None:
         found.update(("faktory", wid) for wid in hub.faktory.by_worker)
     if hub.qless is not None:
-        found.update(("qless", wid) for wid in hub.qless.workers)
+        found.update(("qless", wid) for wid in hub.qless.workers.last_seen)
     return found
 
 
@@ -120,14 +120,14 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
         stalled=0 if holding is None else holding.stalled,
     )
     if holding is not None:
-        jobs = map(hub.engine.leased.get, holding.first)
+        jobs = map(hub.engine.tables.leased.get, holding.first)
         row.held = [_held(hub.engine, job) for job in jobs if job is not None and job.holder == wid]
     if protocol == "faktory" and hub.faktory is not None:
         worker = hub.faktory.workers.known.get(wid)
         if worker is not None:
             _introduce(row, worker)
     elif protocol == "qless" and hub.qless is not None:
-        row.heartbeat_at = hub.qless.workers.get(wid, 0)
+        row.heartbeat_at = hub.qless.workers.last_seen.get(wid, 0)
     return row
 
 

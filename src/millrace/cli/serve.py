@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace import compiled
 from millrace.config import ConfigError, ConfigKey, LoadedConfig, keys, load
 
 
@@ -93,9 +92,6 @@ def serve(given: Mapping[str, str]) -> int:
         loaded = read(given)
     except ConfigError as error:
         return print_errors(error)
-    if any(getattr(section, "queues", ()) for section in loaded.config.sections.values()):
-        # Compiled connections accept no view of the engine that is limited to some queues.
-        compiled.use_sources()
     from millrace.server.start import run  # noqa: PLC0415 - after configuration errors
 
     return run(loaded, reload=lambda: read(given), json=JSON_FLAG in given)

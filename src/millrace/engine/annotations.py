@@ -5,6 +5,7 @@ from typing import Any, Final
 from .component import Component, IndexProblem, Problems
 from .details import JobDetails
 from .job import NO_PROTOCOL, Extra, Job
+from .jobs_by_seq import JobsBySeq
 
 #: The prefix of the settings with tracked ids. Do not change it: existing databases use it.
 TRACKED: Final = "qless/tracked/"
@@ -15,7 +16,7 @@ class Annotations(Component):
 
     __slots__ = ("_jobs", "tags", "tracked")
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
         #: Tag -> seq -> the time at which the job got the tag.
         self.tags: dict[str, dict[int, int]] = {}
@@ -37,7 +38,7 @@ class Annotations(Component):
                 if not tagged:
                     del self.tags[str(tag)]
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -74,12 +75,12 @@ class Annotations(Component):
     # Checks
 
     def problems(self) -> Problems:
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             if job is None or job.extra is None:
                 continue
-            rebuilt = Annotations({})
+            rebuilt = Annotations(JobsBySeq())
             rebuilt.add(job)
             names = [str(tag) for tag, _ in tags_of(job)]
             if job.extra.tags != names:

@@ -1,7 +1,6 @@
 """New jobs: their seq, their position, their other fields and their first state."""
 
 from collections.abc import Iterable
-from sys import intern
 from typing import TYPE_CHECKING
 
 from .errors import NoSuchJob
@@ -30,7 +29,7 @@ class Arrivals:
         engine = self._engine
         queue = self._queues.get(push.queue)
         if queue is None or not queue.registered:
-            queue = engine.open_queue(push.queue)
+            queue = engine.queue_set.open(push.queue, engine.change_set)
         seq = engine.next_seq
         engine.next_seq = seq + 1
         position = push.position
@@ -56,7 +55,7 @@ class Arrivals:
         job = Job(
             seq,
             jid,
-            intern(push.kind),
+            push.kind,
             push.payload,
             push.origin,
             now,
@@ -68,17 +67,18 @@ class Arrivals:
             push.rank,
             position,
             push.due_at,
+            0,
+            None,
+            extra,
+            push.expires_at,
+            push.max_attempts,
         )
-        if extra is not None:
-            job.extra = extra
-        if push.max_attempts:
-            job.max_attempts = push.max_attempts
         self._table.add(job)
         if extra is not None and extra.tags:
             engine.annotations.add(job)
-        engine.change_set.new[seq] = job
+        if engine.records_transitions:
+            engine.change_set.new[seq] = job
         if push.expires_at:
-            job.expires_at = push.expires_at
             engine.timers.set(seq + TTL_TIMER, push.expires_at)
         state = (
             READY

@@ -19,6 +19,7 @@ class Assignments:
     __slots__ = (
         "_bound",
         "_engine",
+        "_held",
         "_limits",
         "_queues",
         "_recurring",
@@ -32,6 +33,8 @@ class Assignments:
         self._queues, self._waiters = engine.queues, engine.waiters
         self._limits, self._recurring = engine.limits, engine.recurring
         self._transitions = engine.transitions
+        #: The queues that `serve_held` serves; None if `serve_waiters` serves them at once.
+        self._held: dict[str, Queue] | None = None
 
     def lease(
         self,
@@ -112,6 +115,9 @@ class Assignments:
         """Lease ready jobs to waiters by the server's clock. The client that has waited longest
         is the first.
         """
+        if self._held is not None:
+            self._held[queue.name] = queue
+            return
         engine = self._engine
         caller = engine.caller
         if caller.own_clock:
@@ -123,17 +129,79 @@ class Assignments:
                 caller.own_clock = True
             return
         while queue.waiters and not queue.paused and not engine.unavailable:
-            job = self._next_job(queue, now)
-            if job is None:
+            if not self._serve_first(queue, now):
                 return
-            if not queue.waiters:  # `_next_job` can unpark jobs and give them to these waiters
-                queue.ready.add(job)
-                return
-            waiter = next(iter(queue.waiters.values()))
-            self._waiters.remove(waiter)
-            until = add_time(now, waiter.lease_duration) if waiter.lease_duration else None
-            waiter.must_wait = self._lease_to(job, queue, waiter.holder, waiter.actor, now, until)
-            self._waiters.deliveries.append((waiter, job))
+
+    def _serve_first(self, queue: Queue, now: int) -> bool:
+        """Lease the first ready job to the first waiter; False if there is none."""
+        job = self._next_job(queue, now)
+        if job is None:
+            return False
+        if not queue.waiters:  # `_next_job` can unpark jobs and give them to these waiters
+            queue.ready.add(job)
+            return False
+        waiter = next(iter(queue.waiters.values()))
+        self._waiters.remove(waiter)
+        until = add_time(now, waiter.lease_duration) if waiter.lease_duration else None
+        waiter.must_wait = self._lease_to(job, queue, waiter.holder, waiter.actor, now, until)
+        self._waiters.deliveries.append((waiter, job))
+        return True
+
+    def hold(self) -> bool:
+        """Serve no queue until `serve_held`, so that several jobs become ready before a waiter gets
+        the first of them. Return False if the queues are held already.
+        """
+        if self._held is not None:
+            return False
+        self._held = {}
+        return True
+
+    def serve_held(self, now: int) -> None:
+        """Serve the queues whose jobs became ready since `hold`. The client that has waited longest
+        is the first, and gets a job of the first of its queues that has one.
+        """
+        held, self._held = self._held, None
+        if not held:
+            return
+        if len(held) == 1:
+            for queue in held.values():
+                self.serve_waiters(queue, now)
+            return
+        caller = self._engine.caller
+        own_clock = caller.own_clock
+        if own_clock:
+            now = caller.server_time(now)
+            caller.own_clock = False
+        try:
+            while held and not self._engine.unavailable:
+                name = self._next_held(held)
+                if not name:
+                    return
+                if not self._serve_first(held[name], now):
+                    del held[name]
+        finally:
+            caller.own_clock = own_clock
+
+    def _next_held(self, held: dict[str, Queue]) -> str:
+        """The queue to serve next; empty if no waiter can get a job."""
+        first = 0  # the keys of waiters are negative, and later ones are lower
+        waiter = None
+        for queue in held.values():
+            if queue.waiters and queue.counts[READY] and not queue.paused:
+                key = next(iter(queue.waiters))
+                if not first or key > first:
+                    first, waiter = key, queue.waiters[key]
+        if waiter is None:
+            return ""
+        for name in waiter.queues:
+            queue_of_waiter = held.get(name)
+            if (
+                queue_of_waiter is not None
+                and queue_of_waiter.counts[READY]
+                and not queue_of_waiter.paused
+            ):
+                return name
+        return ""
 
     def serve_all(self, now: int) -> None:
         """Lease ready jobs of all queues to waiters."""
@@ -173,7 +241,7 @@ class Assignments:
             lifetime.lease_wait = wait
             lifetime.renewals = 0
         if until is None:
-            duration = job.lease_duration  # `add_time`, inlined
+            duration = job.terms.lease_duration  # `add_time`, inlined
             has_end = duration <= FOREVER - now and actor not in self._bound
             until = now + duration if has_end else FOREVER
         history = job.history  # `ensure_lifetime` can have created it

@@ -82,7 +82,7 @@ class Attempts:
         queue = self._queues[job.queue]
         if job.expires_at:
             keep_until = job.expires_at
-        elif job.origin in self._kept:
+        elif job.terms.origin in self._kept:
             keep_until = FOREVER
         elif not keep_until and (
             result or job.extra is not None or RETENTION_SETTING in engine.settings
@@ -184,7 +184,8 @@ class Attempts:
         if retry_at is not None and decision.state in {READY, SCHEDULED}:
             decision = RetryDecision(SCHEDULED if retry_at > now else READY, retry_at)
         state = decision.state
-        if before == SCHEDULED and state == READY and job.due_at > now:
+        retries = state in {READY, SCHEDULED}
+        if before == SCHEDULED and retries and job.due_at > max(now, decision.due_at):
             state = SCHEDULED  # the job is not due yet
         else:
             job.due_at = decision.due_at
@@ -289,7 +290,7 @@ class Attempts:
     ) -> None:
         """Move a job in any state to a queue and start it again. `blockers` replace its own."""
         engine = self._engine
-        old, queue = self._queues[job.queue], engine.open_queue(name)
+        old, queue = self._queues[job.queue], engine.queue_set.open(name, engine.change_set)
         self._transitions.leave(job)
         lifetime = ensure_lifetime(job)
         if not lifetime.first_queue:

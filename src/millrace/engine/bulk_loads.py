@@ -84,14 +84,14 @@ def open_load(engine: Engine, name: str, now: int) -> LoadStatus:
 def stage(engine: Engine, name: str, push: NewJob, now: int) -> bool:
     """Stage a job in an open load. Return False if the load already has a job with that jid."""
     if push.jid in engine.by_jid:
-        duplicates = engine.find_all(push.jid, MAX_DUPLICATES)
+        duplicates = engine.table.find_all(push.jid, MAX_DUPLICATES)
         if len(duplicates) > MAX_DUPLICATES:
             raise LoadError(f"more than {MAX_DUPLICATES} jobs have the jid {push.jid[:100]}")
         if any(job.extra is not None and job.extra.load == name for job in duplicates):
             engine.caller.wait()
             return False
     push.load = name
-    engine.push(push, now)
+    engine.arrivals.push(push, now)
     return True
 
 

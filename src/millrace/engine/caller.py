@@ -18,15 +18,24 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .queue_rules import QueueRule
 
 
 class Caller:
-    __slots__ = ("_engine", "clock_offset", "holder", "must_wait", "own_clock", "protocol")
+    __slots__ = ("_engine", "clock_offset", "holder", "must_wait", "own_clock", "protocol", "rule")
 
-    def __init__(self, engine: "Engine", protocol: int, holder: str = "") -> None:
+    def __init__(
+        self,
+        engine: "Engine",
+        protocol: int,
+        holder: str = "",
+        rule: "QueueRule | None" = None,
+    ) -> None:
         self._engine = engine
         #: The code of its protocol; 0 is the server.
         self.protocol = protocol
+        #: The queues that the client may use; None for all queues.
+        self.rule = rule
         #: The name under which the connection holds leases; empty if its workers have names.
         self.holder = holder
         #: Whether the times of the current command are those of the client's clock.

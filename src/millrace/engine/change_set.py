@@ -16,8 +16,8 @@ class ChangeSet:
         "cleared",
         "edits",
         "ended_leases",
+        "event_count",
         "events",
-        "folded",
         "leases",
         "moved_to_end",
         "new",
@@ -40,24 +40,25 @@ class ChangeSet:
         #: Key -> value, or None for a deleted setting.
         self.settings: dict[str, bytes | None] = {}
         self.events: list[Row] = []
+        #: The number of events, including those that were not recorded because there is no store.
+        self.event_count = 0
         #: Ended leases of connections: seq -> holder. Only a revert reads them.
         self.ended_leases: dict[int, str] = {}
         #: The number of changes without an event.
         self.edits = 0
         #: The number of `leased` events.
         self.leases = 0
-        #: The number of events that the statistics include.
-        self.folded = 0
         #: The change set starts with the removal of all jobs, queues and counters.
         self.cleared = False
 
     def __bool__(self) -> bool:
-        """Whether anything changed. Every field counts except `folded`, `edits`, `leases` and
-        `ended_leases`, which only describe other fields: an edit of a job (tags, priority,
-        dependencies) has no event.
+        """Whether anything changed. Every field counts except `edits`, `leases` and `ended_leases`,
+        which only describe other fields: an edit of a job (tags, priority, dependencies) has no
+        event.
         """
         return bool(
             self.events
+            or self.event_count
             or self.changed
             or self.new
             or self.rewritten

@@ -9,6 +9,7 @@ consistency.py.
 from collections.abc import Iterator
 
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 
 
 class IndexProblem:
@@ -42,7 +43,7 @@ class Component:
         """Remove all jobs."""
         raise NotImplementedError
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         """Read jobs from this table: a flush has replaced the old one. Few components need it."""
 
     def problems(self) -> Problems:

@@ -85,7 +85,7 @@ def _check(engine: Engine, report: ConsistencyReport) -> Iterator[None]:
     yield from _add_all(report, engine.timers.problems())
     yield from _add_all(report, engine.waiters.problems())
     newest = 0
-    for seq in list(engine.jobs):
+    for seq in engine.jobs:
         yield
         newest = max(newest, seq)
     if newest >= engine.next_seq:
@@ -109,6 +109,8 @@ def repair(engine: Engine, now: int) -> None:
     for component in engine.components:
         component.clear()
     position = engine.positions.last
+    for job in jobs:  # in the order of their seqs, which saves memory
+        engine.jobs.put(job.seq, job)
     for job in in_order(jobs):
         engine.restoration.restore_job(job)
     engine.positions.last = position

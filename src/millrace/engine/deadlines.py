@@ -16,6 +16,7 @@ from .caller import Caller
 from .component import Component, IndexProblem, Problems
 from .details import Number
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 from .policies import RuleTable
 from .queues import Queue
 from .states import LEASED, SCHEDULED
@@ -42,7 +43,7 @@ class Deadlines(Component):
         "max_found",
     )
 
-    def __init__(self, jobs: dict[int, Job], queues: dict[str, Queue], rules: RuleTable) -> None:
+    def __init__(self, jobs: JobsBySeq, queues: dict[str, Queue], rules: RuleTable) -> None:
         self._jobs = jobs
         self._queues = queues
         self._own_clock = rules.own_clock
@@ -86,7 +87,7 @@ class Deadlines(Component):
         if self._found_due:
             self._forget_found(job.seq)
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -254,7 +255,7 @@ class Deadlines(Component):
                     yield None
                 known.setdefault(name, set()).update(heap)
                 yield None
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             when = None if job is None else self._time(job)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from .component import Component, IndexProblem, Problems
 from .job import Extra, Job
+from .jobs_by_seq import JobsBySeq
 from .policies import RuleTable
 from .states import BLOCKED, DEAD, DONE
 
@@ -17,7 +18,7 @@ class Dependencies(Component):
 
     __slots__ = ("_jobs", "_policies", "by_blocker", "ending")
 
-    def __init__(self, jobs: dict[int, Job], rules: RuleTable) -> None:
+    def __init__(self, jobs: JobsBySeq, rules: RuleTable) -> None:
         self._jobs = jobs
         #: Blockers that have ended, but not yet for all of their dependents; see cascades.py.
         self.ending: dict[int, bytes] = {}
@@ -71,7 +72,7 @@ class Dependencies(Component):
         for blocker in blockers:
             self.unlink(blocker, job.seq)
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -133,7 +134,7 @@ class Dependencies(Component):
 
     def problems(self) -> Problems:
         """Both directions must agree. Dependents may still wait for jobs that are `ending`."""
-        for number in list(self._jobs):
+        for number in self._jobs:
             yield None
             job = self._jobs.get(number)
             if job is None:

@@ -4,6 +4,7 @@ total.
 
 from typing import Any
 
+from .jobs_by_seq import JobGroup
 from .queues import Queue
 from .ready import ReadyQueue
 
@@ -24,7 +25,9 @@ class DiscardedCollections:
         self._stack.append(collection)
 
     def free(self, limit: int) -> None:
-        """Remove this number of items. A queue is an item, and so is each of its entries."""
+        """Remove this number of items. A queue or a group of jobs is an item, and so is each
+        of its entries.
+        """
         stack = self._stack
         while stack and limit > 0:
             collection = stack[-1]
@@ -32,10 +35,10 @@ class DiscardedCollections:
                 stack.pop()
                 continue
             limit -= 1
-            if isinstance(collection, dict):
-                collection.popitem()
+            item = collection.popitem()[1] if isinstance(collection, dict) else collection.pop()
+            if isinstance(item, JobGroup):
+                stack.append(item.jobs)
                 continue
-            item = collection.pop()
             if isinstance(item, Queue) and self._queues.get(item.name) is not item:
                 item = item.ready
             if isinstance(item, ReadyQueue):

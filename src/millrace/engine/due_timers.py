@@ -1,6 +1,6 @@
 """Handling of due timers: of jobs, of waiters, of alarms and of the engine's components."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from .cascades import CASCADE_TIMER
@@ -48,7 +48,28 @@ class DueTimers:
         engine, timers = self._engine, self._timers
         self._waiters.tick()
         long_work: list[Callable[[int], None]] = []
-        for key in timers.due(now, limit):
+        try:
+            self._handle(timers.due(now, limit), now, long_work)
+        finally:
+            engine.assignments.serve_held(now)
+        for step in long_work:  # one step per tick: each sets its timer again
+            step(now)
+
+    def _handle(
+        self, keys: Iterator[Hashable], now: int, long_work: list[Callable[[int], None]]
+    ) -> None:
+        """Handle due timers, and collect the long work. Jobs that are due at the same time become
+        ready together: a waiter gets the first of them.
+        """
+        engine, timers = self._engine, self._timers
+        due_at = 0
+        for key in keys:
+            next_due_at = self._due_at(key)
+            if next_due_at != due_at:
+                due_at = next_due_at
+                engine.assignments.serve_held(now)
+            if due_at:
+                engine.assignments.hold()
             if not isinstance(key, int):
                 if key not in _COMPONENT_TIMERS:
                     engine.alarms.append(key)
@@ -68,8 +89,11 @@ class DueTimers:
                 self._handle_due_job(engine.jobs[key], now)
             elif key - TTL_TIMER in engine.jobs:
                 engine.removal.remove_expired(engine.jobs[key - TTL_TIMER], now)
-        for step in long_work:  # one step per tick: each sets its timer again
-            step(now)
+
+    def _due_at(self, key: Hashable) -> int:
+        """The due time of the scheduled job with this timer; 0 for other timers."""
+        job = self._engine.jobs.get(key) if isinstance(key, int) else None
+        return job.due_at if job is not None and job.state == SCHEDULED else 0
 
     def _long_work(self, key: Hashable) -> Callable[[int], None]:
         engine = self._engine

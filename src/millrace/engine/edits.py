@@ -3,7 +3,6 @@ them.
 """
 
 from collections.abc import Iterable
-from sys import intern
 from typing import TYPE_CHECKING
 
 from .details import Number
@@ -40,12 +39,12 @@ class Edits:
 
     def update(self, job: Job, kind: str | None, payload: bytes | None, retries: int) -> None:
         """Change pushed fields of a job."""
-        if kind is not None:
-            job.kind = intern(kind)
         if payload is not None:
             job.inline_payload, job.stored_size = payload, 0
-        if retries >= 0:
-            job.retries = retries
+        terms = job.terms
+        job.change_terms(
+            terms.kind if kind is None else kind, terms.retries if retries < 0 else retries
+        )
         change_set = self._engine.change_set
         if job.seq not in change_set.new:
             change_set.rewritten[job.seq] = job

@@ -8,7 +8,7 @@ of the waiters, and the result of `take_changes()` to the store. Only this packa
 a job or a queue.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -27,11 +27,12 @@ from .details import Number
 from .due_timers import DueTimers
 from .durations import RecentDurations
 from .edits import Edits
+from .errors import QueueRefused
 from .failure_groups import FailureGroups
 from .job import NO_PROTOCOL, Failure, Job, NewJob
 from .job_timers import TTL_TIMER, JobTimers, TtlTimers, clock_offset
 from .leases import LeaseSet
-from .limits import Limits
+from .limits import QUEUE_KEY_PREFIX, Limits
 from .payloads import Payloads
 from .policies import RuleTable
 from .positions import Positions
@@ -41,9 +42,9 @@ from .removal import Removal
 from .restoration import Restoration
 from .retention import RETENTION_SETTING, Retention, with_queue_retention
 from .state_index import StateIndex
-from .states import BLOCKED, DONE, LEASED, SCHEDULED
-from .statistics import Statistics
+from .statistics import QueueDay, Statistics, Tallies
 from .table import JobTable
+from .tables import Tables, VisibleDays
 from .timers import UNAVAILABLE_RETRY, TimerHeap
 from .transactions import Transactions
 from .transitions import Transitions
@@ -70,7 +71,7 @@ class Engine:
         #: The server's clock when a job last became ready.
         self.clock = 0
         self.table = JobTable(rules)
-        # The same dictionaries as in the components, for reading. A flush replaces these two, so a
+        # The same tables as in the components, for reading. A flush replaces these two, so a
         # reference to them must not be kept across turns.
         self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
         self.queue_set = QueueSet(self.jobs)
@@ -82,11 +83,13 @@ class Engine:
         self.dead_kept, self.done_kept = self.retention.dead_kept, self.retention.done_kept
         self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
         self.leased, self.staged = self.states.leased, self.states.staged
+        self.all_tables = Tables(self)
         self.dependencies = Dependencies(self.jobs, rules)
         #: Dead jobs and jobs that wait for a retry, by error.
         self.failure_groups = FailureGroups(self.jobs)
         self.totals = Totals()
         self.statistics = Statistics()
+        self.tallies = Tallies()
         self.recent_durations = RecentDurations()
         self.timer_counts = TimerCounts()
 
@@ -114,6 +117,9 @@ class Engine:
         self.flush_count = 0
         #: Whether a store makes changes durable. Without one, no reply waits.
         self.durable = False
+        #: Whether transitions are recorded in the change set. A server without a store needs no
+        #: record of them.
+        self.records_transitions = True
         #: The change set that the store is committing.
         self.committing: ChangeSet | None = None
         #: Owners of work that continues after the next commit, successful or not: their `wake` is
@@ -139,7 +145,7 @@ class Engine:
         self.components: tuple[Component, ...] = self.record_components + self.state_components
         self.restoration = Restoration(self)
         self.transitions = Transitions(self)
-        self._arrivals = Arrivals(self)
+        self.arrivals = Arrivals(self)
         self.edits = Edits(self)
         self.attempts = Attempts(self)
         self.recurring = RecurringJobs(self)
@@ -148,60 +154,99 @@ class Engine:
         self.removal = Removal(self)
         self.due_timers = DueTimers(self)
 
-    # Views of jobs
+    # Views of jobs. Here and below, the methods that find jobs or name queues apply the rule of the
+    # caller (see queue_rules.py)
+
+    def allows(self, name: str) -> bool:
+        """Whether the caller may use a queue."""
+        rule = self.caller.rule
+        return rule is None or rule.allows(name)
+
+    def check_queue(self, name: str) -> None:
+        """Refuse a queue that the caller may not use."""
+        rule = self.caller.rule
+        if rule is not None:
+            rule.check(name)
+
+    def _visible(self, job: Job | None) -> Job | None:
+        return job if job is not None and self.allows(job.queue) else None
+
+    @property
+    def tables(self) -> Tables:
+        """The indexes of the jobs and queues that the caller may use, for reading."""
+        rule = self.caller.rule
+        return self.all_tables if rule is None else rule.tables(self)
 
     def job(self, seq: int) -> Job | None:
         """The job with this seq, or None if it was removed."""
-        return self.jobs.get(seq)
+        job = self.jobs.get(seq)
+        return job if self.caller.rule is None else self._visible(job)
 
     def find(self, jid: str) -> Job | None:
         """The oldest job with that jid."""
-        return self.by_jid.get(jid)
+        if self.caller.rule is None:
+            return self.by_jid.get(jid)
+        found = self.find_all(jid)
+        return found[0] if found else None
 
     def find_all(self, jid: str, newest: int | None = None) -> list[Job]:
         """The jobs with that jid, the oldest first; with `newest`, only the oldest one and at most
         this number of the newest ones.
         """
-        return self.table.find_all(jid, newest)
+        found = self.table.find_all(jid, newest)
+        rule = self.caller.rule
+        return found if rule is None else rule.visible(found)
 
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
         """Jobs with that jid and a lower seq, the newest first."""
-        return self.table.find_below(jid, below, limit)
+        rule = self.caller.rule
+        found = self.table.find_below(jid, below, limit)
+        if rule is None:
+            return found
+        while found:
+            if visible := rule.visible(found):
+                return visible
+            found = self.table.find_below(jid, found[-1].seq, limit)
+        return []
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
         """The leased job with that jid that a worker of this protocol may end."""
-        return self.table.find_leased(jid, actor, holder)
+        job = self.table.find_leased(jid, actor, holder)
+        return job if self.caller.rule is None else self._visible(job)
 
     def count_of(self, jid: str) -> int:
         """The number of jobs with that jid."""
-        return self.table.count_of(jid)
-
-    def index_of(self, state: int) -> dict[int, Job]:
-        """The jobs in a state other than ready, without those in `done_kept` and `dead_kept`."""
-        if state == SCHEDULED:
-            return self.scheduled
-        if state == BLOCKED:
-            return self.blocked
-        if state == LEASED:
-            return self.leased
-        return self.done if state == DONE else self.dead
+        if self.caller.rule is None:
+            return self.table.count_of(jid)
+        return len(self.find_all(jid))
 
     @property
     def retrying(self) -> int:
         """The number of scheduled jobs that have failed before."""
-        return self.states.retrying
+        rule = self.caller.rule
+        if rule is None:
+            return self.states.retrying
+        return sum([n for name, n in self.states.retries.items() if rule.allows(name)])
 
     def dependents(self, job: Job) -> list[Job]:
         """The jobs that wait for this job."""
-        return self.dependencies.dependents(job)
+        found = self.dependencies.dependents(job)
+        rule = self.caller.rule
+        return found if rule is None else rule.visible(found)
 
     def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
         """The first dependents of a job, and the number of the remaining ones."""
-        return self.dependencies.some_dependents(job, limit)
+        found, others = self.dependencies.some_dependents(job, limit)
+        rule = self.caller.rule
+        return found if rule is None else rule.visible(found), others
 
     def next_dependent(self, job: Job, after: int) -> int:
         """The seq of the first dependent above `after`; 0 if there is none."""
-        return self.dependencies.next_dependent(job.seq, after)
+        after = self.dependencies.next_dependent(job.seq, after)
+        if self.caller.rule is not None:
+            while after and self.job(after) is None:
+                after = self.dependencies.next_dependent(job.seq, after)
+        return after
 
     def payload(self, job: Job) -> bytes:
         """The payload of a job, from memory or from the store."""
@@ -219,13 +264,25 @@ class Engine:
 
     # Other views
 
+    def queue(self, name: str) -> Queue | None:
+        """The queue of that name, if it exists."""
+        self.check_queue(name)
+        return self.queues.get(name)
+
+    def queue_days(self) -> Mapping[tuple[str, int], QueueDay]:
+        """The current statistics of each queue and day."""
+        days = self.current_statistics().days
+        rule = self.caller.rule
+        return days if rule is None else VisibleDays(days, rule.allows, rule.check)
+
     def current_statistics(self) -> Statistics:
-        """The current statistics."""
-        self.statistics.update(self.change_set, self.recent_durations)
+        """The current statistics of all queues."""
+        self.tallies.settle(self.statistics, self.recent_durations)
         return self.statistics
 
     def retention_of(self, name: str) -> int | None:
         """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
+        self.check_queue(name)
         return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
 
     def next_timer(self) -> int | None:
@@ -236,7 +293,7 @@ class Engine:
     def version(self) -> tuple[int, int, int]:
         """A value that differs after every durable change."""
         change_set = self.change_set
-        return self.turn, len(change_set.events), change_set.edits
+        return self.turn, change_set.event_count, change_set.edits
 
     @property
     def has_uncommitted(self) -> bool:
@@ -262,11 +319,36 @@ class Engine:
 
     def push(self, push: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
-        return self._arrivals.push(push, now)
+        if self.caller.rule is not None:
+            self.check_queues(push)
+            self.check_blockers(push.blockers)
+        return self.arrivals.push(push, now)
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
         """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
-        return self._arrivals.push_many(pushes, now)
+        pushes = list(pushes)
+        if self.caller.rule is not None:
+            for push in pushes:
+                self.check_queues(push)
+                self.check_blockers(push.blockers)
+        return self.arrivals.push_many(pushes, now)
+
+    def check_queues(self, push: NewJob) -> None:
+        """Refuse a job if the caller may not use its queue, or the queue that it moves to after its
+        last failure.
+        """
+        self.check_queue(push.queue)
+        if push.dead_queue:
+            self.check_queue(push.dead_queue)
+
+    def check_blockers(self, blockers: Iterable[int]) -> None:
+        """Refuse the seqs of jobs in queues that the caller may not use."""
+        rule = self.caller.rule
+        if rule is not None:
+            for blocker in blockers:
+                job = self.jobs.get(blocker)
+                if job is not None and not rule.allows(job.queue):
+                    raise QueueRefused(f"the job {blocker} is in a queue that is not allowed here")
 
     def skip_seqs(self, count: int) -> None:
         """Leave the next `count` seqs unused."""
@@ -276,7 +358,7 @@ class Engine:
 
     def lease(
         self,
-        queues: Iterable[str],
+        queues: Sequence[str],
         holder: str,
         actor: int,
         now: int,
@@ -290,6 +372,9 @@ class Engine:
 
         `since` returns when the job's wait began; without it, that is when the job became ready.
         """
+        if self.caller.rule is not None:
+            for name in queues:
+                self.check_queue(name)
         if random_queue:
             return self.assignments.lease_from_random_queue(queues, holder, actor, now)
         return self.assignments.lease(queues, holder, actor, now, until, since)
@@ -319,7 +404,7 @@ class Engine:
         """Lease a ready job with that jid again to a holder that claims to have held it before a
         restart; see `reclaim`.
         """
-        return self.leases.reclaim_by_id(jid, holder, actor, now)
+        return self.leases.reclaim_one_of(self.find_all(jid), holder, actor, now)
 
     def renew(self, job: Job, deadline: int, now: int, *, expired: bool = False) -> None:
         """Change the deadline of a lease. If it has `expired`, its holder keeps it for a grace
@@ -330,7 +415,8 @@ class Engine:
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
         """Undo a lease that did not reach its holder: the job is ready again. The attempt does not
         count, unless the holder knows its number: then set `counted`, so that no other lease has
-        this number.
+        this number. If such an attempt is the last one of the job, the lease ends as if it had
+        expired.
         """
         self.leases.release(job, now, counted=counted)
 
@@ -343,6 +429,9 @@ class Engine:
         if job is not None:
             self.waiters.add_for_end(job, waiter, until)
             return
+        if self.caller.rule is not None:
+            for name in waiter.queues:
+                self.check_queue(name)
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
             self.recurring.set_timer_for_waiter(waiter.queues)
@@ -447,6 +536,7 @@ class Engine:
         blockers: list[int] | None = None,
     ) -> None:
         """Move a job in any state to a queue, where it starts again; see Attempts.move."""
+        self.check_queue(name)
         self.attempts.move(job, name, now, actor, due=due, blockers=blockers)
 
     def update(
@@ -498,16 +588,19 @@ class Engine:
 
     def open_queue(self, name: str) -> Queue:
         """The queue of that name, created if it does not exist."""
+        self.check_queue(name)
         return self.queue_set.open(name, self.change_set)
 
     def pause(self, name: str, *, paused: bool, now: int) -> None:
         """Pause or resume a queue. An unknown queue is not created."""
+        self.check_queue(name)
         self.edits.pause_queue(name, paused=paused, now=now)
 
     def remove_queue(self, name: str, now: int) -> None:
         """Remove a queue with its ready jobs. If it is opened again, it is not paused. Jobs in
         other states remain; they open the queue again when they become ready.
         """
+        self.check_queue(name)
         self.removal.remove_queue(name, now)
 
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
@@ -515,16 +608,19 @@ class Engine:
         and the jobs that are ready at that time. If the caller closes the generator early, the
         remaining jobs stay.
         """
+        self.check_queue(name)
         return self.removal.queue_steps(name, now)
 
     def forget_queue(self, name: str) -> None:
         """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
+        self.check_queue(name)
         self.removal.forget_queue(name)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
         """Make ready up to `limit` scheduled jobs of a queue that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
+        self.check_queue(queue)
         self.due_timers.promote_due(queue, now, limit)
 
     def set_limit(
@@ -540,6 +636,9 @@ class Engine:
         `limits.QUEUE_KEY_PREFIX` and its name. The origin is the protocol that sets it; NO_PROTOCOL
         for clients with their own clocks.
         """
+        rule = self.caller.rule
+        if rule is not None and key.startswith(QUEUE_KEY_PREFIX):
+            rule.check(key.removeprefix(QUEUE_KEY_PREFIX))
         if maximum is None:
             return self.limits.delete(key, now)
         self.limits.set(key, maximum, expires, now, origin)
@@ -547,6 +646,7 @@ class Engine:
 
     def set_retention(self, name: str, period: int | None) -> None:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
+        self.check_queue(name)
         self.set_setting(
             RETENTION_SETTING,
             with_queue_retention(self.settings.get(RETENTION_SETTING), name, period),
@@ -554,6 +654,9 @@ class Engine:
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""
+        rule = self.caller.rule
+        if rule is not None:
+            queues = [name for name in queues if rule.allows(name)]
         self.current_statistics().drop(queues)
         self.edits.record()
 
@@ -561,6 +664,8 @@ class Engine:
         """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`, or only the
         jobs pushed over one protocol. Waiting clients continue to wait.
         """
+        if self.caller.rule is not None:
+            raise QueueRefused("FLUSH is not allowed on this port: it has a rule for queues")
         if origin == NO_PROTOCOL:
             self.removal.flush(now)
         else:

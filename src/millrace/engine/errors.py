@@ -1,5 +1,7 @@
 """The errors that the engine raises when it refuses a command."""
 
+from mypy_extensions import mypyc_attr
+
 
 class EngineError(Exception):
     """The engine refused a command."""
@@ -19,3 +21,12 @@ class WrongState(EngineError):
 
 class LoadError(EngineError):
     """The state of the bulk load does not permit the command; the message has the reason."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ClientError(Exception):
+    """The client's command cannot be executed. The text becomes the error reply."""
+
+
+class QueueRefused(ClientError):
+    """The rule of the caller does not allow the queue or the command."""

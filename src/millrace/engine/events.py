@@ -84,15 +84,15 @@ def make_event(
 
     The result omits empty fields at the end: most events have only the first twenty.
     """
-    state, history = job.state, job.history
+    state, history, terms = job.state, job.history, job.terms
     event = (
         now,
         cause,
         job.seq,
         job.jid,
         job.queue,
-        job.kind,
-        job.origin,
+        terms.kind,
+        terms.origin,
         actor,
         history.holder,
         history.attempt,

@@ -6,6 +6,7 @@ from typing import Final
 from .component import Component, IndexProblem, Problems
 from .events import fingerprint
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 from .states import DEAD, SCHEDULED
 
 #: The number of fingerprints that one slice computes. Each takes ten microseconds or more.
@@ -40,7 +41,7 @@ class FailureGroups(Component):
 
     __slots__ = ("_group_of", "_jobs", "_not_indexed", "by_fingerprint", "deferring")
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
         self.by_fingerprint: dict[str, JobFailureGroup] = {}
         self._group_of: dict[int, JobFailureGroup] = {}
@@ -115,7 +116,7 @@ class FailureGroups(Component):
             self.add(self._not_indexed.popitem()[1])
         return bool(self._not_indexed)
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -147,7 +148,7 @@ class FailureGroups(Component):
             ):
                 detail = f"{group.dead} jobs of the failure group are counted as dead"
                 yield IndexProblem("failure", detail, job=group.newest)
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             job = self._jobs.get(seq)
             if (
                 job is None

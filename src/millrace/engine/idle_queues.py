@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from .limits import QUEUE_KEY_PREFIX
 from .queues import Queue
+from .retention import RETENTION_SETTING
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -48,7 +49,7 @@ class IdleQueues:
                 since.pop(name, None)
             elif now - max(since.setdefault(name, now), queue.last_requested_at) >= idle_for:
                 del since[name]
-                engine.forget_queue(name)
+                engine.removal.forget_queue(name)
                 forgotten.append(name)
         return forgotten
 
@@ -58,4 +59,6 @@ class IdleQueues:
         engine, name = self._engine, queue.name
         limits = engine.limits
         limited = QUEUE_KEY_PREFIX + name in limits.by_key or name in limits.concurrency
-        return not limited and engine.retention_of(name) is None
+        if limited:
+            return False
+        return engine.retention.of_queue(engine.settings.get(RETENTION_SETTING), name) is None

@@ -158,10 +158,10 @@ def stage(
     push.blockers = [
         job.seq
         for jid in dict.fromkeys(history.waits_for)
-        for job in engine.find_all(jid, MAX_SAME_ID)
+        for job in engine.table.find_all(jid, MAX_SAME_ID)
         if job.state != DONE
     ]
-    job = engine.push(push, now)
+    job = engine.arrivals.push(push, now)
     job.created = min(now, history.created or now)
     if history.attempts or history.failures or history.failure is not None:
         job.history = LeaseHistory(history.attempts, history.failures, failure=history.failure)

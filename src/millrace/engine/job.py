@@ -226,6 +226,37 @@ NO_HISTORY: Final = LeaseHistory()
 
 
 @mypyc_attr(acyclic=True)
+class Terms:
+    """Pushed fields that most jobs have in common with many others. Jobs share these objects, which
+    do not change.
+    """
+
+    __slots__ = ("kind", "lease_duration", "max_attempts", "origin", "retries")
+
+    def __init__(
+        self, kind: str, origin: int, lease_duration: int, retries: int, max_attempts: int
+    ) -> None:
+        self.kind = kind
+        self.origin = origin
+        self.lease_duration = lease_duration
+        self.retries = retries
+        #: The maximum number of leases. 0: no limit.
+        self.max_attempts = max_attempts
+
+
+#: Above this number of different terms, new jobs do not share the terms of older ones.
+MAX_SHARED_TERMS: Final = 10_000
+_shared_terms: Final[dict[tuple[str, int, int, int, int], Terms]] = {}
+
+
+def _new_terms(key: tuple[str, int, int, int, int]) -> Terms:
+    if len(_shared_terms) >= MAX_SHARED_TERMS:
+        _shared_terms.clear()
+    _shared_terms[key] = found = Terms(*key)
+    return found
+
+
+@mypyc_attr(acyclic=True)
 class Job:
     """One unit of work. Times are microseconds since 1970."""
 
@@ -237,18 +268,14 @@ class Job:
         "history",
         "inline_payload",
         "jid",
-        "kind",
-        "lease_duration",
-        "max_attempts",
-        "origin",
         "position",
         "queue",
         "rank",
         "ready_at",
-        "retries",
         "seq",
         "state",
         "stored_size",
+        "terms",
         "wire_fields",
     )
 
@@ -279,21 +306,17 @@ class Job:
         # Pushed fields. After the push, only `Edits.update` changes them.
         self.seq = seq
         self.jid = jid
-        self.kind = kind
+        key = (kind, origin, lease_duration, retries, max_attempts)
+        self.terms = _shared_terms.get(key) or _new_terms(key)
         #: The payload, unless it is in the store. Read it with `Engine.payload`.
         self.inline_payload = inline_payload
         #: The size of a payload in the store; 0: it is in memory.
         self.stored_size = stored_size
-        self.origin = origin
         self.created = created
-        self.lease_duration = lease_duration
-        self.retries = retries
         #: Wire fields that the origin's protocol returns unchanged; the engine does not read them.
         self.wire_fields = wire_fields
         #: The end of its time to live in any state; its result is available until then. 0: none.
         self.expires_at = expires_at
-        #: The maximum number of leases. 0: no limit.
-        self.max_attempts = max_attempts
         # Mutable fields.
         self.queue = queue
         self.state = state
@@ -325,6 +348,31 @@ class Job:
         self.ready_at = ready_at
         self.history = NO_HISTORY if history is None else history
         self.extra = extra
+
+    def change_terms(self, kind: str, retries: int) -> None:
+        terms = self.terms
+        key = (kind, terms.origin, terms.lease_duration, retries, terms.max_attempts)
+        self.terms = _shared_terms.get(key) or _new_terms(key)
+
+    @property
+    def kind(self) -> str:
+        return self.terms.kind
+
+    @property
+    def origin(self) -> int:
+        return self.terms.origin
+
+    @property
+    def lease_duration(self) -> int:
+        return self.terms.lease_duration
+
+    @property
+    def retries(self) -> int:
+        return self.terms.retries
+
+    @property
+    def max_attempts(self) -> int:
+        return self.terms.max_attempts
 
     @property
     def attempt(self) -> int:

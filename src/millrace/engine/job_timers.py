@@ -9,6 +9,7 @@ from typing import Final
 
 from .component import Component, IndexProblem, Problems
 from .job import FOREVER, Job
+from .jobs_by_seq import JobsBySeq
 from .policies import RuleTable
 from .states import DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
 from .timers import TimerHeap
@@ -30,7 +31,7 @@ class JobTimers(Component):
 
     __slots__ = ("_bound", "_jobs", "_own_clock", "_timers", "_untimed")
 
-    def __init__(self, timers: TimerHeap, jobs: dict[int, Job], rules: RuleTable) -> None:
+    def __init__(self, timers: TimerHeap, jobs: JobsBySeq, rules: RuleTable) -> None:
         self._timers = timers
         self._jobs = jobs
         self._untimed, self._bound = rules.untimed, rules.bound
@@ -50,7 +51,7 @@ class JobTimers(Component):
     def remove(self, job: Job) -> None:
         self._timers.cancel(job.seq)
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -61,7 +62,7 @@ class JobTimers(Component):
         are not compared: clients' clocks differ from the server's, and timers are delayed while the
         store fails.
         """
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             if job is None:
@@ -101,7 +102,7 @@ class TtlTimers(Component):
 
     __slots__ = ("_jobs", "_timers")
 
-    def __init__(self, timers: TimerHeap, jobs: dict[int, Job]) -> None:
+    def __init__(self, timers: TimerHeap, jobs: JobsBySeq) -> None:
         self._timers = timers
         self._jobs = jobs
 
@@ -114,7 +115,7 @@ class TtlTimers(Component):
         if job.expires_at or (job.extra is not None and job.extra.transient):
             self._timers.cancel(job.seq + TTL_TIMER)
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -122,7 +123,7 @@ class TtlTimers(Component):
             self._timers.cancel(key)
 
     def problems(self) -> Problems:
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             if job is not None and job.expires_at and self._when(seq) is None:

@@ -62,6 +62,12 @@ def leave_front(job: Job) -> None:
     details.front, job.rank = False, details.rank
 
 
+def _is_last_attempt(job: Job) -> bool:
+    """Whether a job may not be leased again after this attempt."""
+    is_transient = job.extra is not None and job.extra.transient
+    return is_transient or 0 < job.max_attempts <= job.attempt
+
+
 class LeaseSet(Component):
     """The leases of connections, by holder."""
 
@@ -120,19 +126,22 @@ class LeaseSet(Component):
             engine.deadlines.add(job)
         else:
             engine.timers.set(job.seq, deadline)
-        event = (
-            make_event(job, "expired", LEASED, now, NO_PROTOCOL)
-            if expired
-            else make_event(job, "renewed", LEASED, now, actor)
-        )
-        engine.change_set.events.append(event)
+        cause, by = ("expired", NO_PROTOCOL) if expired else ("renewed", actor)
+        engine.tallies.count(cause, job.queue, now, LEASED, 0, 0)
+        engine.change_set.event_count += 1
+        if engine.records_transitions:
+            engine.change_set.events.append(make_event(job, cause, LEASED, now, by))
         engine.edits.record_job(job)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
-        """Return a lease that did not reach its holder; see Engine.release."""
+        """Return a lease; see Engine.release."""
         engine = self._engine
         if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
+        if counted and _is_last_attempt(job):
+            actor, message = job.history.holder_protocol, "returned in its last attempt"
+            engine.attempts.fail(job, now, actor, "Released", message, [], cause="expired")
+            return
         ensure_lifetime(job)  # before the number of the attempt changes
         if not counted:
             ensure_history(job).attempt -= 1
@@ -141,13 +150,13 @@ class LeaseSet(Component):
         )
         engine.caller.must_wait = True
 
-    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
-        """Lease a job again to a holder that claims to have held it before a restart.
+    def reclaim_one_of(self, jobs: Iterable[Job], holder: str, actor: int, now: int) -> Job | None:
+        """Lease one of these jobs again to a holder that claims to have held it before a restart.
 
         The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
         worker may still hold a job that has been ready since then.
         """
-        for job in self._engine.find_all(jid):
+        for job in jobs:
             if job.state == READY and self.reclaim(job, holder, actor, now):
                 return job
         return None

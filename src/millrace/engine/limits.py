@@ -565,7 +565,7 @@ class Limits(Component):
                         "limit", f"the usage of the limit {key} wrongly includes job {seq}"
                     )
         entries: dict[str, set[Entry]] = {}
-        for seq in list(engine.jobs):
+        for seq in engine.jobs:
             yield None
             job = engine.jobs.get(seq)
             if job is None:

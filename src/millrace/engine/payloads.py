@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 
 #: A stored payload up to this size is read when it is needed, on the same thread. A larger one is
 #: read in advance by another thread: reading 32 MiB takes 40 ms.
@@ -52,7 +53,7 @@ class Payloads:
 
     __slots__ = ("_jobs", "awaited", "fetched", "fetcher", "reader")
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
         #: Reads payloads that are in the store; None: all are in memory.
         self.reader: PayloadReader | None = None
@@ -70,7 +71,7 @@ class Payloads:
         read, self.awaited = self.awaited, None
         return read
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         """Read jobs from this table: a flush has replaced the old one."""
         self._jobs = jobs
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .change_set import ChangeSet
 from .component import Component, IndexProblem, Problems
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 from .ready import ReadyQueue
 from .seq_set import SeqSet
 from .states import READY, STATE_NAMES
@@ -49,7 +50,7 @@ class QueueSet(Component):
 
     __slots__ = ("_jobs", "by_name")
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
         self.by_name: dict[str, Queue] = {}
 
@@ -123,7 +124,7 @@ class QueueSet(Component):
             self.by_name[queue.name] = queue
         return removed
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -143,7 +144,7 @@ class QueueSet(Component):
         versions = {queue.name: (queue, queue.version) for queue in self.by_name.values()}
         counts: Counter[tuple[str, int]] = Counter()
         ready: dict[str, SeqSet] = {}
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             if job is None:
@@ -176,7 +177,7 @@ class QueueSet(Component):
 
 
 def _ready_problems(
-    queue: Queue, jobs: dict[int, Job], expected: SeqSet, found: list[IndexProblem]
+    queue: Queue, jobs: JobsBySeq, expected: SeqSet, found: list[IndexProblem]
 ) -> Iterator[None]:
     """Check that the ready queue has each ready job once, in order."""
     ready = queue.ready

@@ -274,7 +274,7 @@ class RecurringJobs:
             tags=[str(tag) for tag in record.tags],
             details=details,
         )
-        engine.push(push, due if engine.caller.own_clock else due - record.clock_offset)
+        engine.arrivals.push(push, due if engine.caller.own_clock else due - record.clock_offset)
 
     # Time
 

@@ -89,7 +89,7 @@ class Removal:
             if engine.revert_count == reverts and self._queues.get(name) is queue:
                 queue.paused = False
                 if queue.counts[READY] and not queue.registered:
-                    engine.open_queue(name)
+                    engine.queue_set.open(name, engine.change_set)
                 if queue.registered:
                     engine.change_set.queues[name] = False
                     engine.assignments.serve_waiters(queue, now)
@@ -123,21 +123,26 @@ class Removal:
     def flush(self, now: int) -> None:
         """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`."""
         engine = self._engine
+        engine.current_statistics()
         engine.leases.end_all()
         engine.restoration.remove_all_jobs()
         old, changes = engine.change_set, ChangeSet()
         changes.ended_leases = old.ended_leases
         changes.cleared = True
-        changes.events, changes.settings, changes.folded = old.events, old.settings, old.folded
+        changes.events, changes.event_count = old.events, old.event_count
+        changes.settings = old.settings
         engine.change_set = changes
         for key in [key for key in engine.settings if key.startswith(FLUSHED_SETTINGS)]:
             engine.set_setting(key, None)
         engine.load_settings()
-        last = engine.next_seq - 1
-        zeros = (0,) * 7
-        changes.events.append(
-            (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *zeros, GONE, 0)
-        )
+        engine.recent_durations.clear()
+        changes.event_count += 1
+        if engine.records_transitions:
+            last = engine.next_seq - 1
+            zeros = (0,) * 7
+            changes.events.append(
+                (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *zeros, GONE, 0)
+            )
         engine.caller.must_wait = True
 
     def flush_steps(self, clock: Callable[[], int], origin: int) -> Iterator[int]:

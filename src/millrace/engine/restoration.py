@@ -6,7 +6,6 @@ sets touched from all components, and restores what the store has.
 
 from collections.abc import Iterable
 from operator import attrgetter
-from sys import intern
 from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
@@ -17,6 +16,7 @@ from .job_timers import TTL_TIMER
 from .retention import TRIM_TIMER
 from .states import READY
 from .statistics import Statistics
+from .tables import Tables
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -74,6 +74,9 @@ class Restoration:
                 if queue is not None and name not in queues:
                     queue.paused = queue.registered = False
                     engine.queue_set.drop_if_unused(queue)
+        jobs = list(jobs)
+        for job in jobs:  # usually in the order of their seqs, which saves memory
+            engine.jobs.put(job.seq, job)
         jobs = in_order(jobs)
         self.restore(jobs, queues)
         engine.leases.restore_undone(held)
@@ -165,7 +168,7 @@ class Restoration:
             if job.state != READY or (job.extra is not None and job.extra.details is not None):
                 self.restore_job(job)
                 continue
-            known[job.seq] = job
+            known.put(job.seq, job)
             if by_jid.setdefault(job.jid, job) is not job:
                 table.add_duplicate(job)
             if position < job.position < AFTER_ARRIVALS and job.origin not in own_clock:
@@ -193,7 +196,7 @@ class Restoration:
     def restore_job(self, job: Job) -> None:
         engine = self._engine
         queue = engine.queue_set.of_job(job.queue)
-        job.queue, job.kind = queue.name, intern(job.kind)  # jobs share these strings
+        job.queue = queue.name  # jobs share this string
         for component in engine.components:
             component.add(job)
         if job.seq >= engine.next_seq:
@@ -229,9 +232,11 @@ class Restoration:
         component gets a new one.
         """
         engine = self._engine
-        for table in engine.table.replace():
-            self._discarded.add(table)
+        jobs, by_jid = engine.table.replace()
+        for collection in (*jobs.collections(), by_jid):
+            self._discarded.add(collection)
         engine.jobs, engine.by_jid = engine.table.jobs, engine.table.by_jid
+        engine.all_tables = Tables(engine)
         engine.payloads.use_jobs(engine.jobs)
         for component in engine.components:
             component.use_jobs(engine.jobs)

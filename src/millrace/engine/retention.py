@@ -8,6 +8,7 @@ import msgspec
 from .annotations import read_details
 from .component import Component, IndexProblem, Problems
 from .job import SECOND, Job, add_time
+from .jobs_by_seq import JobsBySeq
 from .policies import RuleTable
 from .states import DEAD, DONE, STATE_NAMES
 
@@ -40,7 +41,7 @@ class Retention(Component):
         "done_kept",
     )
 
-    def __init__(self, jobs: dict[int, Job], rules: RuleTable, dead_max: int) -> None:
+    def __init__(self, jobs: JobsBySeq, rules: RuleTable, dead_max: int) -> None:
         self._jobs = jobs
         self._kept = rules.kept
         self.dead_max = dead_max
@@ -104,7 +105,7 @@ class Retention(Component):
         if job.state in {DONE, DEAD}:
             del self.index_of(job)[job.seq]
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -132,7 +133,7 @@ class Retention(Component):
                 elif job.state not in {DONE, DEAD} or self.index_of(job) is not index:
                     detail = f"the job is {STATE_NAMES[job.state]} but listed as {name}"
                     yield IndexProblem("state", detail, job=job)
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             if job is not None and job.state in {DONE, DEAD} and seq not in self.index_of(job):

@@ -4,6 +4,7 @@ has the done and dead ones.
 
 from .component import Component, IndexProblem, Problems
 from .job import Job
+from .jobs_by_seq import JobsBySeq
 from .states import BLOCKED, LEASED, SCHEDULED, STATE_NAMES
 
 
@@ -19,7 +20,7 @@ class StateIndex(Component):
         "staged",
     )
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
         self.scheduled: dict[int, Job] = {}
         self.blocked: dict[int, Job] = {}
@@ -80,7 +81,7 @@ class StateIndex(Component):
         if not staged:
             del self.staged[load_of(job)]
 
-    def use_jobs(self, jobs: dict[int, Job]) -> None:
+    def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
 
     def clear(self) -> None:
@@ -98,7 +99,7 @@ class StateIndex(Component):
             index = self._index(state)
             assert index is not None
             yield from self._index_problems(index, state)
-        for seq in list(self._jobs):
+        for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
             if job is None:

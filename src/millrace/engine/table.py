@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 
 from .component import Component, IndexProblem, Problems
 from .job import Job
+from .jobs_by_seq import MAX_RECENT_JOBS, JobsBySeq
 from .policies import RuleTable
 from .states import DEAD, LEASED, SCHEDULED
 
@@ -20,7 +21,7 @@ class JobTable(Component):
 
     def __init__(self, rules: RuleTable) -> None:
         self._exclusive = rules.exclusive
-        self.jobs: dict[int, Job] = {}
+        self.jobs = JobsBySeq()
         #: The oldest job of each jid; `_duplicates` has the remaining ones, by seq.
         self.by_jid: dict[str, Job] = {}
         self._duplicates: dict[str, list[Job]] = {}
@@ -80,7 +81,11 @@ class JobTable(Component):
 
     def add(self, job: Job) -> None:
         """Add a job. A new job has the highest seq; restored jobs come in any order."""
-        self.jobs[job.seq] = job
+        jobs, seq = self.jobs, job.seq
+        if seq > jobs.grouped_seq and len(jobs.recent) < MAX_RECENT_JOBS:
+            jobs.recent[seq] = job  # `put`, inlined
+        else:
+            jobs.put(seq, job)
         if self.by_jid.setdefault(job.jid, job) is not job:
             self.add_duplicate(job)
 
@@ -92,9 +97,12 @@ class JobTable(Component):
         insort(self._duplicates.setdefault(job.jid, []), job, key=lambda each: each.seq)
 
     def remove(self, job: Job) -> None:
-        del self.jobs[job.seq]
-        duplicates = self._duplicates.get(job.jid) if self._duplicates else None
-        if duplicates is None:
+        jobs, seq = self.jobs, job.seq
+        if seq > jobs.grouped_seq:
+            del jobs.recent[seq]  # `remove`, inlined
+        else:
+            jobs.remove(seq)
+        if not self._duplicates or (duplicates := self._duplicates.get(job.jid)) is None:
             del self.by_jid[job.jid]
             return
         if self.by_jid[job.jid] is job:
@@ -104,10 +112,10 @@ class JobTable(Component):
         if not duplicates:
             del self._duplicates[job.jid]
 
-    def replace(self) -> tuple[dict[int, Job], dict[str, Job]]:
-        """Replace the dictionaries by empty ones, in constant time, and return the old ones."""
+    def replace(self) -> tuple[JobsBySeq, dict[str, Job]]:
+        """Replace the tables by empty ones, in constant time, and return the old ones."""
         old = self.jobs, self.by_jid
-        self.jobs, self.by_jid, self._duplicates = {}, {}, {}
+        self.jobs, self.by_jid, self._duplicates = JobsBySeq(), {}, {}
         return old
 
     def clear(self) -> None:
@@ -118,7 +126,9 @@ class JobTable(Component):
     # Checks
 
     def problems(self) -> Problems:
-        for seq in list(self.jobs):
+        for fault in self.jobs.faults():
+            yield None if fault is None else IndexProblem("record", fault)
+        for seq in self.jobs:
             job = self.jobs.get(seq)
             if job is None:
                 yield None

@@ -70,7 +70,7 @@ class Transactions:
     def stage(self, name: str, push: NewJob, now: int) -> Job:
         """Push a job that stays blocked until the transaction is sealed."""
         push.load = name
-        return self._engine.push(push, now)
+        return self._engine.arrivals.push(push, now)
 
     def seal(self, name: str, actor: int, holder: str, completed: list[int], now: int) -> None:
         """Make the transaction take effect: complete jobs of a holder, release the staged jobs."""

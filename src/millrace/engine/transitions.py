@@ -113,7 +113,7 @@ class Transitions:
 
         job.state = to
         if to == READY:
-            if job.origin in self._own_clock:
+            if job.terms.origin in self._own_clock:
                 job.ready_at = engine.time_of(job, now)
                 if cause in _OWN_CLOCK_ARRIVALS:
                     self._arrive_by_own_clock(job, cause)
@@ -133,7 +133,13 @@ class Transitions:
                 history = ensure_history(job)
                 history.ended_at = now
                 history.outcome = cause
-        event = make_event(job, cause, before, now, actor, wait, run, source, repeat)
+        engine.tallies.count(cause, queue.name, now, to, wait, run)
+        change_set.event_count += 1
+        recorded = engine.records_transitions
+        if recorded:
+            change_set.events.append(
+                make_event(job, cause, before, now, actor, wait, run, source, repeat)
+            )
         if job.extra is not None and job.extra.details is not None:
             if engine.caller.own_clock:
                 job.extra.details.clock_offset = engine.caller.clock_offset
@@ -143,11 +149,10 @@ class Transitions:
                     leave_front(job)
             elif cause == "completed":
                 job.extra.details.done_at = engine.time_of(job, now)
-        change_set.events.append(event)
 
         if to == GONE:
             self.forget(job)
-            if change_set.new.pop(seq, None) is None:
+            if recorded and change_set.new.pop(seq, None) is None:
                 change_set.changed.pop(seq, None)
                 change_set.rewritten.pop(seq, None)
                 change_set.removed[seq] = None
@@ -158,11 +163,13 @@ class Transitions:
             if limits_changed and not engine.caller.own_clock:
                 self._limits.unpark_freed(now)
             return
-        if seq not in change_set.new:
+        if recorded and seq not in change_set.new:
             change_set.changed[seq] = job
         if to == READY:
             if not queue.registered:
-                engine.open_queue(queue.name)  # it was removed while the job was not ready
+                engine.queue_set.open(
+                    queue.name, engine.change_set
+                )  # it was removed while the job was not ready
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:

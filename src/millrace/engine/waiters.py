@@ -161,8 +161,10 @@ class WaiterSet:
         self._last_key_at_tick = self._last_key
 
     def time_out(self, key: int, now: int) -> None:
-        """Report the timeout of a waiter."""
-        waiter = self._waiters[key]
+        """Report the timeout of a waiter, unless a job that was due before has just been served."""
+        waiter = self._waiters.get(key)
+        if waiter is None:
+            return
         for name in waiter.queues:
             queue = self._queues.by_name.get(name)
             if queue is not None:

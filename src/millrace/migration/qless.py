@@ -21,9 +21,9 @@ from typing import Any, Final
 import msgspec
 
 from millrace.engine.limits import QUEUE_KEY_PREFIX
+from millrace.protocols.qless.databases import database_prefix
 from millrace.protocols.qless.names import decode_name
-from millrace.protocols.qless.state import database_prefix
-from millrace.protocols.qless.work import LEASE_DURATION
+from millrace.protocols.qless.puts import LEASE_DURATION
 from millrace.records import (
     ImportedDetails,
     ImportedDurations,

@@ -4,6 +4,11 @@ from collections import deque
 from io import BytesIO
 from typing import Final
 
+#: Bytes as numbers: `CR in data` is ten times as fast as `b"\r" in data`.
+TAB: Final = 0x09
+LF: Final = 0x0A
+CR: Final = 0x0D
+SPACE: Final = 0x20
 #: A line above this size is never copied as a whole.
 LARGE_LINE: Final = 1 << 20
 

@@ -9,11 +9,11 @@ from millrace.engine.caller import Caller
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
+from millrace.engine.queue_rules import QueueRule
 from millrace.engine.states import LEASED
 from millrace.engine.waiters import JobOutcome, Waiter
 
 from .errors import StoreUnavailable
-from .queue_rules import rule_of, unlimited_engine
 from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
@@ -65,6 +65,16 @@ class Reply:
         self.optional = optional
 
 
+class FixedReply:
+    """A frequent reply whose bytes never change, for `reply_fixed`."""
+
+    __slots__ = ("held", "immediate")
+
+    def __init__(self, data: bytes) -> None:
+        self.immediate = Reply(data, must_wait=False)
+        self.held = Reply(data, must_wait=True)
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Hub:
     """The state shared by all connections of one protocol."""
@@ -73,10 +83,10 @@ class Hub:
     #: because it is a class variable.
     code: ClassVar[int] = 0
 
-    def __init__(self, engine: Engine, max_connections: int) -> None:
+    def __init__(self, engine: Engine, max_connections: int, rule: QueueRule | None = None) -> None:
         self.engine = engine
         #: The rule for the queues of the port, if it has one.
-        self.rule = rule_of(engine)
+        self.rule = rule
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
         #: The hubs of all protocols: `max_connections` limits the sum.
@@ -154,9 +164,9 @@ class Connection:
     engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
     """
 
-    def __init__(self, engine: Engine, protocol: int) -> None:
-        self.engine = engine
-        self.caller = Caller(unlimited_engine(engine), protocol)
+    def __init__(self, hub: Hub) -> None:
+        self.engine = hub.engine
+        self.caller = Caller(hub.engine, hub.code, rule=hub.rule)
         self.replies: list[Reply] = []
         #: The connection is closed after the replies.
         self.closing = False
@@ -284,6 +294,10 @@ class Connection:
         """Add a reply."""
         self.replies.append(Reply(data, self.caller.must_wait))
 
+    def reply_fixed(self, reply: FixedReply) -> None:
+        """Add a reply as `reply` does, without creating it."""
+        self.replies.append(reply.held if self.caller.must_wait else reply.immediate)
+
     def reply_with_job(self, job: Job, data: bytes) -> None:
         """Add a reply with a job that was leased to this client."""
         self.replies.append(Reply(data, self.caller.must_wait, ((job, job.history.attempt),)))
@@ -320,7 +334,7 @@ class Connection:
         """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
         the meantime.
         """
-        reading, jobs = self.reading, self.engine.jobs
+        reading, engine = self.reading, self.engine
         if reading is None or reading.read is not read or read.payloads is None:
             return
         if read.error is not None:
@@ -330,7 +344,7 @@ class Connection:
         leased = [
             job
             for job, attempt in reading.leases
-            if job.attempt == attempt and job.state == LEASED and jobs.get(job.seq) is job
+            if job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
         ]
         if not leased:
             self.caller.wait()

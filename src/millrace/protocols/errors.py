@@ -2,12 +2,10 @@
 
 from mypy_extensions import mypyc_attr
 
+from millrace.engine.errors import ClientError
 from millrace.records import Code
 
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class ClientError(Exception):
-    """The client's command cannot be executed."""
+__all__ = ["BadJson", "ClientError", "CodedError", "StoreUnavailable"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

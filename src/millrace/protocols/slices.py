@@ -27,17 +27,6 @@ def run_at_once(work: Generator[None, None, Any]) -> Any:
             return ended.value
 
 
-def then(reply: Any, change: Callable[[Any], Any]) -> Any:
-    """Change a reply, or the reply of a long command after its last slice."""
-    return _then(reply, change) if isinstance(reply, Generator) else change(reply)
-
-
-def _then(
-    work: Generator[None, None, Any], change: Callable[[Any], Any]
-) -> Generator[None, None, Any]:
-    return change((yield from work))
-
-
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
     """Sort all rows: sort parts of them, then merge the parts, one slice at a time. None is an
     examined item that is no row.

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from millrace.engine.engine import Engine
 from millrace.engine.policies import LeaseRights, ProtocolRules, RetryPolicy, RuleTable
+from millrace.engine.queue_rules import QueueRule
 
 from .connection import Connection, Hub
 from .registry import PROTOCOLS, Protocol
@@ -24,6 +25,8 @@ class HubContext(NamedTuple):
     memory_mb: Callable[[], int]
     #: An unpredictable number with a given number of bits.
     random_bits: Callable[[int], int]
+    #: The queues that the clients of the port may use; None for all queues.
+    rule: QueueRule | None = None
 
 
 class ProtocolSpec(NamedTuple):

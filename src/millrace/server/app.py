@@ -29,9 +29,9 @@ from millrace.config import Config, ConfigError, LoadedConfig, apply_reload, cha
 from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
 from millrace.engine.idle_queues import IdleQueues
+from millrace.engine.queue_rules import rule_for
 from millrace.journal.identity import check_restored_copy
 from millrace.journal.location import parse_location
-from millrace.protocols.queue_rules import limit_to
 from millrace.protocols.registry import PROTOCOLS
 from millrace.protocols.spec import HubContext, load_spec, protocol_rules
 from millrace.records import AuditEntry
@@ -332,8 +332,9 @@ def listeners(
         assert spec.make_hub is not None
         assert spec.make_connection is not None
         # A hub also serves the jobs of its protocol, so it exists even without a listener.
-        limited = context._replace(engine=limit_to(engine, section.queues))
+        limited = context._replace(rule=rule_for(section.queues))
         hub = spec.make_hub(section, limited)
+        assert hub.rule is limited.rule, f"{row.name} ignores the rule for queues"
         connect = functools.partial(spec.make_connection, hub)
         port: int | None = section.port
         if port is not None or section.socket:

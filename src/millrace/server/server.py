@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 
 from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
-from millrace.engine.job import FOREVER, NO_PROTOCOL, Job
+from millrace.engine.job import FOREVER, Job
 from millrace.engine.payloads import PayloadRead
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
@@ -100,7 +100,7 @@ class Server:
         #: Set when the server is ready.
         self.shipper: JournalShipper | None = None
         self.sessions: set[Session] = set()
-        self.closed_connection = ClosedConnection(engine, NO_PROTOCOL)
+        self.closed_connection = ClosedConnection(Hub(engine, max_connections=0))
         self.buffers = MemoryLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._socket_paths: list[Path] = []
@@ -246,7 +246,7 @@ class Server:
             self._dispatch(now)
         change_set, turns = engine.change_set, self.turns
         if not turns.due:
-            if len(change_set.events) >= MAX_UNAWAITED_EVENTS:
+            if change_set.event_count >= MAX_UNAWAITED_EVENTS:
                 turns.schedule()
             elif turns.durable and change_set:
                 if change_set.has_only_leases:

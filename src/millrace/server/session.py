@@ -84,6 +84,7 @@ class Session:
         "_continuing",
         "_drained",
         "_input_closed",
+        "_is_plain",
         "_leases",
         "_outgoing",
         "_outgoing_size",
@@ -132,6 +133,10 @@ class Session:
         #: Bytes discarded since the last reply, or -1 before it was written.
         self._drained = -1
         self._timer: asyncio.TimerHandle | None = None
+        #: The session was in no special state when this was last computed (see `_is_ordinary`), and
+        #: has not entered one since: replies take the short path. Whatever begins a special state
+        #: clears this.
+        self._is_plain = False
 
     # Called by the loop
 
@@ -162,16 +167,13 @@ class Session:
         if connection.closing:
             self._discard(data)
             return
-        if (
-            self._continuing
-            or self._stall_timer is not None
-            or self._outgoing_size
-            or self._unsynced > MAX_UNCOMMITTED_BYTES
-        ):
-            connection.feed(data)
-            self._throttle()
-            self._account()
-            return
+        if not self._is_plain:
+            if self._continuing or self._blocked:
+                connection.feed(data)
+                self._throttle()
+                self._account()
+                return
+            self._is_plain = self._is_ordinary
         now = server.clock()
         try:
             more = connection.receive(data, now, server.queue.commands_per_read)
@@ -202,6 +204,7 @@ class Session:
         if not is_answered and self.connection.reading is None:
             return False
         self._input_closed = True
+        self._is_plain = False
         self.advance(now)
         self._server.after_commands(now)
         if self._finished() and not self._leases:
@@ -217,6 +220,7 @@ class Session:
         if self.is_lost:
             return
         self.is_lost = True
+        self._is_plain = False
         self._outgoing.clear()
         self._outgoing_size = 0
         connection, server = self.connection, self._server
@@ -237,6 +241,7 @@ class Session:
         server.after_commands(now)
 
     def pause_writing(self) -> None:
+        self._is_plain = False
         self._unread = _unread_bytes(self.transport)
         self._stall_timer = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
         self._throttle()
@@ -305,33 +310,42 @@ class Session:
         """Send replies, or hold them until their changes are durable."""
         connection, turns = self.connection, self._server.turns
         replies = connection.replies
-        if replies:
-            connection.replies = []
-            first = replies[0]
-            is_single = len(replies) == 1
-            if turns.durable and (
-                first.must_wait
-                or self.pending > turns.synced
-                or (not is_single and _must_wait(replies))
-            ):
-                turns.hold(self, replies)
-                if is_single:
-                    self._unsynced += len(first.data)
-                else:
-                    self._unsynced += sum([len(reply.data) for reply in replies])
-                if not is_single or first.leases:
-                    self._expect_leases(replies, self.pending)
-            elif is_single and not first.leases:
-                self.write(replies)
+        if not replies:
+            if self._finished():
+                self._close()
+            return
+        connection.replies = []
+        first = replies[0]
+        is_single = len(replies) == 1
+        if turns.durable and (
+            first.must_wait
+            or self.pending > turns.synced
+            or (not is_single and _must_wait(replies))
+        ):
+            self._is_plain = False
+            turns.hold(self, replies)
+            if is_single:
+                self._unsynced += len(first.data)
             else:
-                can_send = self._can_send and not self._input_closed
-                if not can_send:
-                    self._expect_leases(replies, 0)
-                self.write(replies)
-                if can_send and not self._can_send:  # a part of this write is not sent
-                    self._expect_leases(replies, 0)
-        elif self._finished():
-            self._close()
+                self._unsynced += sum([len(reply.data) for reply in replies])
+            if not is_single or first.leases:
+                self._expect_leases(replies, self.pending)
+        elif (
+            is_single
+            and self._is_plain
+            and not connection.closing
+            and len(first.data) <= MAX_JOINED_BYTES
+        ):
+            self.transport.write(first.data)
+            if first.leases and not self._can_send:
+                self._expect_leases(replies, 0)
+        else:
+            can_send = self._can_send and not self._input_closed
+            if not can_send:
+                self._expect_leases(replies, 0)
+            self.write(replies)
+            if can_send and not self._can_send:  # a part of this write is not sent
+                self._expect_leases(replies, 0)
 
     def write(self, replies: list[Reply]) -> None:
         """Send replies in one write."""
@@ -432,6 +446,18 @@ class Session:
         )
 
     @property
+    def _is_ordinary(self) -> bool:
+        """Whether no reply is held or unsent, no command waits, and both sides may still send."""
+        return not (
+            self._continuing
+            or self._blocked
+            or self._unsynced
+            or self._leases
+            or self._input_closed
+            or self.is_lost
+        )
+
+    @property
     def _is_stalled(self) -> bool:
         """Whether the client does not read. This is a property
         because mypy would treat the result of a direct comparison as constant, although a write can
@@ -451,6 +477,7 @@ class Session:
 
     def _write_later(self, pieces: list[bytes], size: int) -> None:
         """Write large replies, or replies behind them, in pieces."""
+        self._is_plain = False
         is_first = not self._outgoing_size
         self._outgoing.extend(pieces)
         self._outgoing_size += size
@@ -564,6 +591,7 @@ class Session:
 
     def _expect_leases(self, replies: list[Reply], turn: int) -> None:
         """Remember the leases in replies that are not written, or that wait for a turn."""
+        self._is_plain = False
         for reply in replies:
             for job, attempt in reply.leases:
                 self._leases.append((turn, job, attempt))
@@ -619,6 +647,7 @@ class Session:
     def _continue_soon(self) -> None:
         if not self._continuing:
             self._continuing = True
+            self._is_plain = False
             self._throttle()
             if self.connection.work_waits:
                 self._sleeping = True

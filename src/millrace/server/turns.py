@@ -90,6 +90,7 @@ class Turns:
         self._delaying = False
         self._committing: tuple[ChangeSet, list[HeldReplies]] | None = None
         self._idle: asyncio.Future[None] | None = None
+        engine.records_transitions = store is not None
         if store is None:
             return
         engine.durable = True

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
 from millrace.engine.statistics import QueueDay
 
@@ -49,9 +49,9 @@ class MemoryStore:
         self._prepared: tuple[ChangeSet, bytes, tuple[int, int, int], bytes] | None = None
 
     def load(
-        self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
+        self, progress: Progress | None = None, jobs: JobsBySeq | None = None
     ) -> StoreSnapshot:
-        recovered = StoreSnapshot({} if jobs is None else jobs)
+        recovered = StoreSnapshot(JobsBySeq() if jobs is None else jobs)
         touched: dict[int, None] = {}
         for blob in self._change_sets:
             records.replay(blob, recovered.jobs, touched)
@@ -70,7 +70,8 @@ class MemoryStore:
 
     def load_jobs(self, seqs: Iterable[int]) -> StoreSnapshot:
         recovered = self.load()
-        recovered.jobs = {seq: recovered.jobs[seq] for seq in seqs if seq in recovered.jobs}
+        found = map(recovered.jobs.get, seqs)
+        recovered.jobs = JobsBySeq(job for job in found if job is not None)
         return recovered
 
     def prepare(self, change_set: ChangeSet, state: StoreState) -> None:

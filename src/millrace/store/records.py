@@ -20,6 +20,7 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.details import JobDetails, LastError, Parked
 from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.statistics import QueueDay, Spread
 
 from .errors import ChecksumError
@@ -44,23 +45,23 @@ FAILURE_INDEX: Final = 21
 EXTRA_INDEX: Final = 22
 DETAILS_INDEX: Final = 5
 EARLIER_INDEX: Final = 6
-#: Names, durations and short wire fields that jobs share.
+#: Names of queues and short wire fields that jobs share.
 MAX_SHARED_VALUES: Final = 100_000
 MAX_SHARED_LENGTH: Final = 16
 _shared: Final[dict[Any, Any]] = {}
 
 
 def job_row(job: Job) -> Row:
-    history = job.history
+    history, terms = job.history, job.terms
     return (
         job.seq,
         job.jid,
-        job.kind,
+        terms.kind,
         job.stored_size or job.inline_payload,
-        job.origin,
+        terms.origin,
         job.created,
-        job.lease_duration,
-        job.retries,
+        terms.lease_duration,
+        terms.retries,
         job.wire_fields,
         job.queue,
         job.state,
@@ -77,7 +78,7 @@ def job_row(job: Job) -> Row:
         history.failure,
         job.extra,
         job.expires_at,
-        job.max_attempts,
+        terms.max_attempts,
         history.ended_at,
         history.outcome,
         history.lifetime,
@@ -280,9 +281,8 @@ def job_from_row(row: list[Any]) -> Job:
     """
     if len(row) != JOB_ROW_LENGTH:
         _add_missing_fields(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
-    kind, queue, duration, created = row[2], row[9], row[6], row[5]
-    kind, queue = _shared.setdefault(kind, kind), _shared.setdefault(queue, queue)
-    duration = _shared.setdefault(duration, duration)
+    queue, created = row[9], row[5]
+    queue = _shared.setdefault(queue, queue)
     wire_fields: bytes = row[8]
     if len(wire_fields) <= MAX_SHARED_LENGTH:
         wire_fields = _shared.setdefault(wire_fields, wire_fields)
@@ -297,11 +297,11 @@ def job_from_row(row: list[Any]) -> Job:
     return Job(
         row[0],
         row[1],
-        kind,
+        row[2],
         payload,
         row[4],
         created,
-        duration,
+        row[6],
         row[7],
         wire_fields,
         queue,
@@ -323,7 +323,7 @@ def decode_job(record: bytes) -> Job:
 
 
 def decode_jobs(
-    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: dict[int, Job]
+    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: JobsBySeq
 ) -> int:
     """Add the jobs of rows (seq, checksum, record) to `jobs`. Return the total of the checksums.
     The start-up time depends on this loop.
@@ -333,7 +333,7 @@ def decode_jobs(
         if crc32(record, seq & UINT32_MASK ^ checksum_start) != checksum:
             raise ChecksumError(f"job {seq} does not match its checksum")
         total += checksum
-        jobs[seq] = job_from_row(decode_any(record))
+        jobs.put(seq, job_from_row(decode_any(record)))
     return total
 
 
@@ -412,14 +412,14 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
     yield encode((piece, changed, gone))
 
 
-def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+def replay(blob: bytes, jobs: JobsBySeq, touched: dict[int, None]) -> None:
     """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change to an unknown
     job is skipped: the job was removed before the store wrote its row, as a later change set shows.
     """
     new, changed, gone = decode_any(blob)
     for row in new:
         job = job_from_row(row)
-        jobs[job.seq] = job
+        jobs.put(job.seq, job)
         touched[job.seq] = None
     for row in changed:
         known = jobs.get(row[0])
@@ -427,5 +427,5 @@ def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
             apply_state(known, row)
         touched[row[0]] = None
     for seq in gone:
-        jobs.pop(seq, None)
+        jobs.pop(seq)
         touched[seq] = None

@@ -16,6 +16,7 @@ from millrace.engine.counters import Totals
 from millrace.engine.engine import Engine
 from millrace.engine.events import Row
 from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
 from millrace.engine.restoration import in_order
 from millrace.engine.statistics import Statistics
@@ -27,7 +28,7 @@ Progress = Callable[[int, int], None]
 class StoreSnapshot(msgspec.Struct):
     """All data of a store."""
 
-    jobs: dict[int, Job] = {}
+    jobs: JobsBySeq = msgspec.field(default_factory=JobsBySeq)
     queues: dict[str, bool] = {}
     settings: dict[str, bytes] = {}
     next_seq: int = 1
@@ -43,7 +44,7 @@ class StoreSnapshot(msgspec.Struct):
         """
         jobs = in_order(self.jobs.values())
         if self.jobs is not engine.jobs:
-            self.jobs = {}
+            self.jobs = JobsBySeq()
         engine.restore(jobs, self.queues)
         engine.next_seq = max(engine.next_seq, self.next_seq)
         self.fill_counters(engine)
@@ -141,7 +142,7 @@ class Store(Protocol):
     def outbox(self) -> Outbox: ...
 
     def load(
-        self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
+        self, progress: Progress | None = None, jobs: JobsBySeq | None = None
     ) -> StoreSnapshot:
         """Return all committed data. The server calls it once before the first change set, and
         again if a change set that cleared everything could not be written. The jobs are added to

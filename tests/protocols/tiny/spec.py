@@ -30,14 +30,14 @@ class TinyHub(Hub):
     code = CODE
 
     def __init__(self, context: HubContext, retries: int) -> None:
-        super().__init__(context.engine, context.max_connections)
+        super().__init__(context.engine, context.max_connections, context.rule)
         self.max_line = context.max_line
         self.retries = retries
 
 
 class TinyConnection(Connection):
     def __init__(self, hub: TinyHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._lines = LineBuffer(hub.max_line)
         hub.connections.add(self)

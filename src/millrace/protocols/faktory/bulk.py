@@ -268,7 +268,7 @@ def _stage(
         line = bytes(unit)
         try:
             push = work_unit.read(line, now)
-            if extensions.MARK in push.wire_fields:
+            if extensions.may_have_extensions(push):
                 extensions.apply_extensions(push, engine)
             if b'"priority"' in line:
                 push.rank = _priority(line, push.rank)
@@ -306,7 +306,7 @@ def _release(engine: Engine, load: str, most: int, check_store: StoreCheck, now:
         done += count
         yield
         check_store()
-    return {"done": done, "left": len(engine.staged.get(load, ()))}
+    return {"done": done, "left": len(engine.tables.staged.get(load, ()))}
 
 
 def _discard(engine: Engine, load: str, most: int, check_store: StoreCheck, now: int) -> Steps:
@@ -317,7 +317,7 @@ def _discard(engine: Engine, load: str, most: int, check_store: StoreCheck, now:
         done += count
         yield
         check_store()
-    return {"done": done, "left": len(engine.staged.get(load, ()))}
+    return {"done": done, "left": len(engine.tables.staged.get(load, ()))}
 
 
 # Reading
@@ -339,7 +339,7 @@ def _page(
     jobs: list[bytes] = []
     size, at = 0, read.cursor or 0
     while at < len(cursor.seqs) and len(jobs) < read.most and size < PAGE_BYTES:
-        job = engine.jobs.get(cursor.seqs[at])
+        job = engine.job(cursor.seqs[at])
         at += 1
         if job is not None and cursor.selects(job):
             yield from read_ahead(engine, job)
@@ -360,10 +360,9 @@ def _fill(engine: Engine, read: Read, cursor: ReadCursor) -> Generator[None, Non
     """Collect the numbers of the jobs that the read selects."""
     seqs = list(_candidates(engine, cursor.state))
     for start in range(0, len(seqs), SCAN_BATCH_SIZE):
-        jobs = engine.jobs
         for seq in seqs[start : start + SCAN_BATCH_SIZE]:
             if seq % read.parts == read.part:
-                job = jobs.get(seq)
+                job = engine.job(seq)
                 if job is not None and cursor.selects(job):
                     cursor.seqs.append(seq)
         yield
@@ -371,12 +370,13 @@ def _fill(engine: Engine, read: Read, cursor: ReadCursor) -> Generator[None, Non
 
 def _candidates(engine: Engine, state: int) -> Iterable[int]:
     """The numbers of all jobs that may be in that state."""
+    tables = engine.tables
     if state == DEAD:
-        return (*engine.dead, *engine.dead_kept)
+        return (*tables.dead, *tables.dead_kept)
     if state == DONE:
-        return (*engine.done, *engine.done_kept)
-    indexes = {SCHEDULED: engine.scheduled, BLOCKED: engine.blocked, LEASED: engine.leased}
-    return indexes.get(state, engine.jobs)
+        return (*tables.done, *tables.done_kept)
+    indexes = {SCHEDULED: tables.scheduled, BLOCKED: tables.blocked, LEASED: tables.leased}
+    return indexes.get(state, tables.jobs)
 
 
 def _state(name: str | None) -> int:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from millrace.engine.errors import QueueRefused
 from millrace.engine.job import SECOND, Job, NewJob, payload_size
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
@@ -14,10 +15,9 @@ from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import go_json
 from millrace.protocols.buffers import LARGE_LINE, LineBuffer
-from millrace.protocols.connection import Connection
+from millrace.protocols.connection import Connection, FixedReply
 from millrace.protocols.errors import BadJson, ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
-from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
@@ -26,6 +26,7 @@ from . import extensions, info, mutate, work_unit
 from .hub import FaktoryHub, hash_matches
 
 OK: Final = b"+OK\r\n"
+OK_REPLY: Final = FixedReply(OK)
 NULL_BULK: Final = b"$-1\r\n"
 #: The wait of a FETCH without a ready job.
 FETCH_WAIT: Final = 2 * SECOND
@@ -91,7 +92,7 @@ def quote_input(data: bytes) -> str:
 
 class FaktoryConnection(Connection):
     def __init__(self, hub: FaktoryHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self.identified = False
         self.worker: Worker | None = None
@@ -132,13 +133,14 @@ class FaktoryConnection(Connection):
 
     def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         # The usual case: one complete command, and the connection is idle.
-        end = data.find(b"\n") if self._idle else -1
-        if 0 <= end <= self._lines.limit and end == len(data) - 1:
-            self.dispatch(data[:end], now)
-            if self.waiter is None and self.work is None and not self.closing:
-                return False
-            self._idle = False
-            return self.work is not None and self.run(now, max_cost)
+        if self._idle:
+            line, end, rest = data.partition(b"\n")  # faster than `find` and a slice
+            if end and not rest and len(line) <= self._lines.limit:
+                self.dispatch(line, now)
+                if self.waiter is None and self.work is None and not self.closing:
+                    return False
+                self._idle = False
+                return self.work is not None and self.run(now, max_cost)
         self._lines.feed(data)
         more = self.run(now, max_cost)
         self._idle = (
@@ -283,7 +285,7 @@ class FaktoryConnection(Connection):
 
     def _welcome(self, hello: _Hello, now: int) -> None:
         hub = self.hub
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
         if hub.full:
             self.reply_and_close(error_reply(f"too many connections: {hub.max_connections + 1}"))
             return
@@ -300,7 +302,7 @@ class FaktoryConnection(Connection):
 
     def _flush(self, _: bytes | None, now: int) -> None:
         self.engine.flush(now)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _info(self, _: bytes | None, now: int) -> None:
         self.reply(bulk(info.write(self.hub, now)))
@@ -315,11 +317,11 @@ class FaktoryConnection(Connection):
             push = work_unit.read(_required(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
-        if push.jid in self.engine.by_jid or extensions.MARK in push.wire_fields:
+        if self.engine.find(push.jid) is not None or extensions.may_have_extensions(push):
             self._push_once(push, now)
         else:
             self.engine.push(push, now)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _push_large(self, line: bytes, now: int) -> Iterator[None]:
         """PUSH of a large work unit, in slices."""
@@ -336,7 +338,7 @@ class FaktoryConnection(Connection):
         except ClientError as problem:
             self.reply_error(error_reply(str(problem)))
         else:
-            self.reply(OK)
+            self.reply_fixed(OK_REPLY)
 
     def _push_once(self, push: NewJob, now: int) -> None:
         """Push, unless a client has sent the same work unit again after a read timeout.
@@ -355,7 +357,7 @@ class FaktoryConnection(Connection):
                 ):
                     self.caller.wait()
                     return
-        if extensions.MARK in push.wire_fields:
+        if extensions.may_have_extensions(push):
             extensions.apply_extensions(push, engine)
         engine.push(push, now)
 
@@ -380,13 +382,12 @@ class FaktoryConnection(Connection):
         """Read all jobs, then push the valid ones, in slices."""
         failed: dict[str, str] = {}
         pushes: list[NewJob] = []
-        reverts, rule = self.engine.revert_count, self.hub.rule
+        reverts = self.engine.revert_count
         try:
             for number, unit in enumerate(units, 1):
                 try:
                     push = work_unit.read(bytes(unit), now)
-                    if rule is not None:
-                        rule.check_push(push)
+                    self.engine.check_queues(push)
                     pushes.append(push)
                 except BadJson as wrong_type:  # a job of a wrong type refuses the command
                     self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
@@ -491,7 +492,7 @@ class FaktoryConnection(Connection):
             self.engine.complete(job, now, FAKTORY, result=result)
         else:
             self.caller.wait()  # another client's ACK can be uncommitted
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _held(self, jid: str, now: int) -> Job | None:
         """The leased job with this jid. Every client may end it, unless it was leased over a
@@ -518,7 +519,7 @@ class FaktoryConnection(Connection):
         if job is None:
             raise ClientError(f"Job not found {quote_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
         line = go_json.repair_text(_required(argument))
@@ -550,7 +551,7 @@ class FaktoryConnection(Connection):
         if members:
             self.reply(bulk(msgspec.json.encode(members)))
         else:
-            self.reply(OK)
+            self.reply_fixed(OK_REPLY)
 
     # Beyond the spec
 
@@ -558,9 +559,9 @@ class FaktoryConnection(Connection):
         sub, space, rest = _required(argument).strip().partition(b" ")
         what = sub.upper()
         names = _queue_names(rest)
-        if self.hub.rule is not None and names != ["*"]:
+        if names != ["*"]:
             for name in names:
-                self.hub.rule.check(name)
+                self.engine.check_queue(name)
         if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
             if not space:
                 raise ClientError("internal error")
@@ -577,7 +578,7 @@ class FaktoryConnection(Connection):
     def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
         engine = self.engine
         if names == ["*"]:
-            names = list(engine.queues)
+            names = list(engine.tables.queues)
         reverts = engine.revert_count
         try:
             for number, name in enumerate(names, 1):
@@ -595,7 +596,7 @@ class FaktoryConnection(Connection):
             self.reply_error(error_reply(str(problem)))
             return
         self.caller.wait()
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _mutate(self, argument: bytes | None, now: int) -> None:
         operation = mutate.read(argument or b"")
@@ -613,7 +614,7 @@ class FaktoryConnection(Connection):
             self.reply_error(error_reply(str(problem)))
             return
         self.caller.wait()
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _batch(self, _: bytes | None, now: int) -> None:
         raise ClientError("batch subsystem is only available in Faktory Enterprise")
@@ -638,7 +639,7 @@ class FaktoryConnection(Connection):
             raise ClientError(f"worker {words[1][:MAX_ECHO]} is not connected")
         for worker in chosen:
             self.hub.advance(worker, states[words[0].upper()])
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _millrace(self, argument: bytes | None, now: int) -> None:
         """MILLRACE: an extension for bulk loads and bulk reads."""

@@ -40,6 +40,7 @@ from millrace.engine.retention import MAX_RETENTION
 from millrace.engine.states import DEAD, DONE, LEASED, STATE_NAMES
 from millrace.engine.waiters import JobOutcome
 from millrace.protocols import go_json
+from millrace.protocols.buffers import LF
 from millrace.protocols.errors import ClientError
 from millrace.protocols.payloads import BASE64
 from millrace.protocols.registry import FAKTORY
@@ -63,7 +64,7 @@ MAX_ACKNOWLEDGED: Final = 1000
 #: Maximum number of jobs in a BEAT; further ones are ignored.
 MAX_RUNNING: Final = 10_000
 #: Only work units that contain these bytes can have extensions.
-MARK: Final = b'"millrace"'
+_MARK: Final = b'"millrace"'
 
 _Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TAG_LENGTH)]
 
@@ -82,6 +83,12 @@ class _ExtensionFields(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_ExtensionFields).decode
+
+
+def may_have_extensions(push: NewJob) -> bool:
+    """Whether a push may have a member `custom.millrace`."""
+    wire_fields = push.wire_fields  # they begin with `custom`
+    return wire_fields[0] != LF and wire_fields.find(_MARK) >= 0
 
 
 def apply_extensions(push: NewJob, engine: Engine) -> None:

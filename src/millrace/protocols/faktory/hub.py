@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import SECOND, Job
+from millrace.engine.queue_rules import QueueRule
 from millrace.engine.workers import TERMINATE, Worker, WorkerRegistry
 from millrace.protocols.connection import Hub
 from millrace.protocols.logins import LoginLimiter
@@ -57,8 +58,9 @@ class FaktoryHub(Hub):
         max_connections: int = 10_000,
         max_line: int = 64 << 20,
         recover_lost_workers: bool = False,
+        rule: QueueRule | None = None,
     ) -> None:
-        super().__init__(engine, max_connections)
+        super().__init__(engine, max_connections, rule)
         self.started_at = started_at
         self.challenge = challenge
         self.memory_mb = memory_mb
@@ -147,7 +149,7 @@ class FaktoryHub(Hub):
                 yield job
 
     def _leased(self) -> Iterator[Job]:
-        for job in self.engine.leased.values():
+        for job in self.engine.tables.leased.values():
             if job.holder_protocol == FAKTORY and job.holder:
                 yield job
 

@@ -24,8 +24,8 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
     engine = hub.engine
     moment = rfc3339(now)
     queues = ready_counts(engine) if depths is None else depths
-    scheduled = len(engine.scheduled) - engine.retrying
-    leased, dead = len(engine.leased), len(engine.dead)
+    scheduled = len(engine.tables.scheduled) - engine.retrying
+    leased, dead = len(engine.tables.leased), len(engine.tables.dead)
     return {
         "now": moment,
         "server_utc_time": f"{moment[11:19]} UTC",
@@ -62,7 +62,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
 
 
 def ready_counts(engine: Engine) -> dict[str, int]:
-    found = {q.name: q.counts[READY] for q in engine.queues.values() if q.registered}
+    found = {q.name: q.counts[READY] for q in engine.tables.queues.values() if q.registered}
     return dict(sorted(found.items()))
 
 
@@ -74,7 +74,7 @@ def latency(engine: Engine, names: list[str], now: int) -> bytes:
     """For each queue, the age of its oldest waiting job in seconds."""
     ages: dict[str, float] = {}
     for name in sorted(set(names)):
-        queue = engine.queues.get(name)
+        queue = engine.queue(name)
         oldest = None if queue is None else queue.ready.oldest()
         age = 0 if oldest is None else max(0, now - oldest.ready_at)
         ages[name] = age / 1_000_000 if age else 0

@@ -60,7 +60,7 @@ def carry_out(engine: Engine, operation: Operation, now: int) -> Iterator[None]:
     for number, job in enumerate(_candidates(engine, operation), 1):
         if operation.matches is not None:
             yield from read_ahead(engine, job)
-        if engine.jobs.get(job.seq) is job and _matches(engine, job, operation):
+        if engine.job(job.seq) is job and _matches(engine, job, operation):
             _do(engine, operation.command, job, now)
         forget(engine, job)
         if number % MUTATE_BATCH_SIZE == 0:
@@ -70,7 +70,8 @@ def carry_out(engine: Engine, operation: Operation, now: int) -> Iterator[None]:
 def _candidates(engine: Engine, operation: Operation) -> list[Job]:
     if operation.jids:
         return [job for jid in operation.jids for job in engine.find_all(jid)]
-    return list((engine.dead if operation.target == "dead" else engine.scheduled).values())
+    tables = engine.tables
+    return list((tables.dead if operation.target == "dead" else tables.scheduled).values())
 
 
 def _matches(engine: Engine, job: Job, operation: Operation) -> bool:

@@ -37,6 +37,7 @@ def make_hub(settings: FaktoryConfig, context: HubContext) -> FaktoryHub:
         memory_mb=context.memory_mb,
         password=settings.password,
         max_connections=context.max_connections,
+        rule=context.rule,
         max_line=context.max_line,
         recover_lost_workers=settings.recover_lost_workers,
     )

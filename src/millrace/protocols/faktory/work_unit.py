@@ -17,6 +17,7 @@ import msgspec
 from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.states import DEAD
 from millrace.protocols import go_json
+from millrace.protocols.buffers import CR, LF
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import FAKTORY, MASENKO
@@ -65,7 +66,7 @@ def read(line: bytes, now: int) -> NewJob:
     """Read a pushed work unit, or raise its first error."""
     if not line.isascii():
         line = go_json.repair_text(line)
-    if b"\r" in line:
+    if CR in line:
         go_json.members(line)  # in valid JSON a CR is white space; clients expect none in replies
         line = line.replace(b"\r", b" ")
     try:
@@ -251,7 +252,7 @@ def same(job: Job, payload: bytes, push: NewJob) -> bool:
         and job.queue == push.queue
         and job.retries == push.retries
         and job.lease_duration == push.lease_duration
-        and job.origin == push.origin
+        and job.terms.origin == push.origin
     )
 
 
@@ -259,7 +260,7 @@ def _convert_payload(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     """The args and `wire_fields` of a job that another protocol pushed: an array as it is, other
     JSON as an array of one, text as a JSON string, other bytes as base64, marked in `custom`.
     """
-    if not payload and job.origin == MASENKO:
+    if not payload and job.terms.origin == MASENKO:
         return b"[]", _PLAIN  # it was pushed without a payload
     payload, encoded = as_json(payload)
     # A line break can only stand between values here, and clients read work units as lines.
@@ -278,13 +279,13 @@ def write_large(job: Job, payload: bytes) -> tuple[bytes, bytes, bytes]:
 
 def write(job: Job, payload: bytes) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
-    if (job.origin == FAKTORY and job.extra is None) or _is_native(job, payload):
+    if (job.terms.origin == FAKTORY and job.extra is None) or _is_native(job, payload):
         return _write(job, payload, job.wire_fields)
     args, wire_fields = _convert_payload(job, payload)
     return _write(
         job,
         args,
-        job.wire_fields if job.origin == FAKTORY and wire_fields == _PLAIN else wire_fields,
+        job.wire_fields if job.terms.origin == FAKTORY and wire_fields == _PLAIN else wire_fields,
     )
 
 
@@ -292,15 +293,10 @@ def _is_native(job: Job, payload: bytes) -> bool:
     """Whether the payload is the array of a push over Faktory. A Qless worker can replace it by any
     JSON; such a job has details.
     """
-    return job.origin == FAKTORY and (
+    return job.terms.origin == FAKTORY and (
         job.extra is None
         or job.extra.details is None
-        or (
-            payload[:1] == b"["
-            and b"\n" not in payload
-            and b"\r" not in payload
-            and _is_utf8(payload)
-        )
+        or (payload[:1] == b"[" and LF not in payload and CR not in payload and _is_utf8(payload))
     )
 
 
@@ -315,6 +311,7 @@ def _is_utf8(payload: bytes) -> bool:
 
 
 def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
+    terms = job.terms
     if wire_fields == _PLAIN and job.failure is None and job.ready_at:  # as below, for most jobs
         created_at = enqueued_at = rfc3339(job.created).encode()
         if job.ready_at != job.created:
@@ -322,10 +319,10 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
         return (
             b'{"retry":%d,"jid":%b,"queue":%b,"jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
             % (
-                job.retries,
+                terms.retries,
                 _encode_text(job.jid),
                 _encode_text(job.queue),
-                _encode_text(job.kind or job.queue),
+                _encode_text(terms.kind or job.queue),
                 created_at,
                 enqueued_at,
                 args,
@@ -338,12 +335,12 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
     if not created:
         created = b'"%b"' % rfc3339(job.created).encode()
     return b'{"retry":%d%b%b,"jid":%b,"queue":%b,"jobtype":%b,"created_at":%b%b%b,"args":%b%b}' % (
-        job.retries,
+        terms.retries,
         failure,
         b',"custom":' + custom if custom else b"",
         _encode_text(job.jid),
         _encode_text(job.queue),
-        _encode_text(job.kind or job.queue),
+        _encode_text(terms.kind or job.queue),
         created,
         b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
         b',"at":' + at if at else b"",

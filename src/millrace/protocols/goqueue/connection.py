@@ -48,7 +48,7 @@ class Malformed(ClientError):
 
 class GoqueueConnection(Connection):
     def __init__(self, hub: "GoqueueHub") -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._input = ByteBuffer(0)
         #: The minimum size of the next command.
@@ -240,7 +240,7 @@ class GoqueueConnection(Connection):
         if self._is_refused():
             return True
         engine = self.engine
-        job = engine.jobs.get(seq)
+        job = engine.job(seq)
         if job is None or job.state == DONE:  # a protocol can keep the result of a job that is done
             self.caller.wait()
             raise ClientError(f"Job {seq} already deleted")

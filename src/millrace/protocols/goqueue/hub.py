@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from millrace.engine.engine import Engine
+from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.connection import Hub
 from millrace.protocols.registry import GOQUEUE
 
@@ -17,8 +18,9 @@ class GoqueueHub(Hub):
         max_connections: int = 10_000,
         max_data: int = 16 << 20,
         max_deliveries: int = 0,
+        rule: QueueRule | None = None,
     ) -> None:
-        super().__init__(engine, max_connections)
+        super().__init__(engine, max_connections, rule)
         #: Maximum size of the data of a job.
         self.max_data = max_data
         #: The number of leases after which a job goes to the dead set. 0: no limit.

@@ -35,6 +35,7 @@ def make_hub(settings: GoqueueConfig, context: HubContext) -> GoqueueHub:
     return GoqueueHub(
         context.engine,
         max_connections=context.max_connections,
+        rule=context.rule,
         max_data=min(settings.max_data, context.max_line),
         max_deliveries=settings.max_deliveries,
     )

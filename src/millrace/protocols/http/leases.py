@@ -86,7 +86,7 @@ def _fail(engine: Engine, job: Job, request: EndLease, now: int) -> None:
 
 def _held(engine: Engine, lease: LeaseToken, worker: str, now: int) -> Job:
     """Return the job of a lease."""
-    job = engine.jobs.get(lease.seq)
+    job = engine.job(lease.seq)
     if job is None:
         raise CodedError("The job no longer exists: it was completed or deleted.", "conflict")
     if job.state == LEASED and job.holder_protocol == HTTP and LeaseToken.of(job) == lease:

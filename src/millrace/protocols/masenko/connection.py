@@ -7,14 +7,14 @@ ACK or NACK. When the connection ends, the tasks that it holds fail.
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
+from millrace.engine.errors import QueueRefused
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.transactions import TRANSACTION_BATCH_SIZE
 from millrace.engine.waiters import Waiter
 from millrace.protocols.buffers import LineBuffer
-from millrace.protocols.connection import Connection
+from millrace.protocols.connection import Connection, FixedReply
 from millrace.protocols.errors import ClientError, StoreUnavailable
-from millrace.protocols.queue_rules import QueueRefused
 from millrace.protocols.registry import MASENKO
 from millrace.protocols.web_clients import is_web_request
 
@@ -23,6 +23,7 @@ from .hub import MasenkoHub
 from .replies import EMPTY, OK, PONG, error_reply
 from .transaction import Transaction
 
+OK_REPLY: Final = FixedReply(OK)
 #: The heartbeat's name among the engine's alarms.
 HEARTBEAT: Final = "heartbeat"
 #: Maximum size of a reply with the ids of a transaction's tasks; a longer one becomes `OK {}`. The
@@ -45,7 +46,7 @@ LONG_LINE: Final = 1 << 12
 
 class MasenkoConnection(Connection):
     def __init__(self, hub: MasenkoHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._lines = LineBuffer(hub.max_line)
         #: The time of the last line; 0 before the first call with a time.
@@ -84,10 +85,12 @@ class MasenkoConnection(Connection):
 
     def receive(self, data: bytes, now: int, max_cost: int) -> bool:
         lines = self._lines
-        if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
-            self._last_input_at = now
-            self.dispatch(data[:-1], now)  # the usual case: one complete line
-            return self.work is not None
+        if lines.empty and not self._busy:
+            line, end, rest = data.partition(b"\n")  # faster than `find` and a slice
+            if end and not rest and len(line) <= lines.limit:
+                self._last_input_at = now
+                self.dispatch(line, now)  # the usual case: one complete line
+                return self.work is not None
         lines.feed(data)
         return self.run(now, max_cost)
 
@@ -162,6 +165,11 @@ class MasenkoConnection(Connection):
         self.hub.responses[verb] += 1
         self.reply(reply)
 
+    def respond_ok(self) -> None:
+        """Count and add the reply to a command without a result."""
+        self.hub.responses[b"OK"] += 1
+        self.reply_fixed(OK_REPLY)
+
     def reply_error(self, reply: bytes) -> None:
         self.hub.errors += 1
         self.respond(b"ERR", reply)
@@ -180,6 +188,12 @@ class MasenkoConnection(Connection):
         heartbeat = self.hub.heartbeat
         if not self._last_input_at:
             self._last_input_at = now  # a new connection
+        if self.work is not None and not self.closing:
+            # A long command is being executed. After it, the client gets at least half of the
+            # heartbeat for its next line.
+            self._last_input_at = now
+            self.engine.set_alarm(self._alarm, now + heartbeat // 2)
+            return
         until = self._last_input_at + heartbeat
         if self.waiter is not None or self._lines.pending:
             until = max(until, now + heartbeat // 2)  # the client waits for a reply
@@ -322,14 +336,14 @@ class MasenkoConnection(Connection):
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "ackRequest")
         self.engine.complete(self._acquired(seq, now), now, MASENKO)
-        self.respond(b"OK", OK)
+        self.respond_ok()
 
     def _nack(self, payload: bytes, now: int) -> None:
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
         job = self._acquired(seq, now)
         self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
-        self.respond(b"OK", OK)
+        self.respond_ok()
 
     def _acquired(self, seq: int, now: int) -> Job:
         job = self._find(seq, now)
@@ -341,13 +355,13 @@ class MasenkoConnection(Connection):
     def _find(self, seq: int, now: int) -> Job | None:
         """The task with this id, if this connection holds it."""
         engine, holder = self.engine, self.caller.holder
-        job = engine.jobs.get(seq) if engine.leases.holds(holder, seq) else None
+        job = engine.job(seq) if engine.leases.holds(holder, seq) else None
         return job if job and engine.reclaim(job, holder, MASENKO, now) else None
 
     def _info(self, payload: bytes, now: int) -> None:
         """Write all queues in one step if there are few, otherwise in slices."""
         self.begin_work(self._send_info())
-        if len(self.engine.queues) < info.INFO_BATCH_SIZE:
+        if len(self.engine.tables.queues) < info.INFO_BATCH_SIZE:
             self.work_slice()
 
     def _send_info(self) -> Iterator[None]:
@@ -355,7 +369,7 @@ class MasenkoConnection(Connection):
         self.respond(b"OK", reply)
 
     def _quit(self, payload: bytes, now: int) -> None:
-        self.respond(b"OK", OK)
+        self.respond_ok()
         self.closing = True
 
     # Transactions

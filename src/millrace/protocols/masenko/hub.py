@@ -4,6 +4,7 @@ from typing import ClassVar, Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import SECOND
+from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.connection import Hub
 from millrace.protocols.registry import MASENKO
 
@@ -24,8 +25,9 @@ class MasenkoHub(Hub):
         dialect: str = "spec",
         max_connections: int = 10_000,
         max_line: int = MAX_LINE,
+        rule: QueueRule | None = None,
     ) -> None:
-        super().__init__(engine, max_connections)
+        super().__init__(engine, max_connections, rule)
         self.heartbeat = heartbeat
         #: INFO contains metrics in the spec, and not in the original.
         self.with_metrics = dialect != "original"

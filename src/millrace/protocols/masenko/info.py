@@ -20,7 +20,7 @@ _METRICS = (
 
 def write_info(hub: MasenkoHub) -> Generator[None, None, bytes]:
     """The reply with all queues in the order of their creation, in slices."""
-    known = [queue for queue in hub.engine.queues.values() if queue.registered]
+    known = [queue for queue in hub.engine.tables.queues.values() if queue.registered]
     queues: list[bytes] = []
     totals: list[bytes] = []
     for number, queue in enumerate(known, 1):

@@ -36,6 +36,7 @@ def make_hub(settings: MasenkoConfig, context: HubContext) -> MasenkoHub:
         heartbeat=round(settings.heartbeat * SECOND),
         dialect=settings.dialect,
         max_connections=context.max_connections,
+        rule=context.rule,
         max_line=min(settings.max_line, context.max_line),
     )
 

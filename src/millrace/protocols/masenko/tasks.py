@@ -13,6 +13,7 @@ import msgspec
 
 from millrace.engine.job import BEFORE_ARRIVALS, SECOND, Job, NewJob
 from millrace.protocols import go_json, go_scanner
+from millrace.protocols.buffers import CR, LF, SPACE, TAB
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import MASENKO
@@ -57,7 +58,7 @@ def read_push(line: bytes) -> NewJob:
         task = _decode_push(line)
     except _REFUSED:
         task = _push_as_in_go(line)
-    if not task.retry and b"-0" in line:
+    if not task.retry and line.find(b"-0") >= 0:
         task = _push_as_in_go(line)  # a negative zero, or part of a date
     if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
@@ -376,7 +377,7 @@ def _payload(payload: bytes) -> bytes:
     if not payload:
         return b""
     # A Qless worker can replace the payload by JSON with line feeds.
-    if b" " in payload or b"\t" in payload or b"\r" in payload or b"\n" in payload:
+    if SPACE in payload or TAB in payload or CR in payload or LF in payload:
         payload = _compact(payload)
     return b',"payload":' + safe(payload)
 

@@ -10,7 +10,6 @@ from typing import Final
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.protocols.errors import ClientError
-from millrace.protocols.queue_rules import check_blockers, rule_of
 
 from . import tasks
 
@@ -33,7 +32,6 @@ class Transaction:
         "_lines",
         "_max_payload",
         "_max_size",
-        "_rule",
         "_size",
         "operations",
         "pushes",
@@ -42,7 +40,6 @@ class Transaction:
     def __init__(self, engine: Engine, holder: str, max_payload: int, max_size: int) -> None:
         self._engine = engine
         self._holder = holder
-        self._rule = rule_of(engine)
         #: Limits of the original's log. 0: none.
         self._max_payload = max_payload
         self._max_size = max_size
@@ -86,10 +83,11 @@ class Transaction:
 
     def check_rule(self, push: NewJob) -> None:
         """Refuse a push with a queue or a blocker that the rule of the port does not allow."""
-        if self._rule is not None:
-            self._rule.check_push(push)
+        engine = self._engine
+        engine.check_queues(push)
+        if engine.caller.rule is not None:
             known = [blocker for blocker in push.blockers if blocker > 0]
-            check_blockers(self._engine, tasks.blocker_seqs(known, self._engine.next_seq))
+            engine.check_blockers(tasks.blocker_seqs(known, engine.next_seq))
 
     def _push(self, payload: bytes) -> None:
         push = tasks.read_push(payload)

@@ -9,7 +9,7 @@ from millrace.protocols.payload_reads import forget, is_large, read_ahead
 
 from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
-from .job_view import HOLE, data_in_slices
+from .job_view import JobText, with_data, with_data_in_slices
 from .names import decode_name
 from .resp import Parts, Reply
 from .state import Qless
@@ -21,7 +21,7 @@ MAX_JOBS_AT_ONCE: Final = 50
 #: Number of arguments that one slice of a command without a reply uses.
 ARGUMENTS_BATCH_SIZE: Final = 100
 
-JobWriter = Callable[[Qless, Job], bytes]
+JobWriter = Callable[[Qless, Job], JobText]
 #: An encoded job.
 Row = bytes | Parts
 
@@ -36,7 +36,7 @@ def reply(
         jobs: list[Job] = api.do(call.command, call.now, call.args)
         if any(is_large(api.engine, job) for job in jobs):
             return in_slices(api.qless, jobs, write, finish)
-        return finish([write(api.qless, job) for job in jobs])
+        return finish([written(api.qless, job, write) for job in jobs])
     if call.command == "pop":
         return _pop(api, call, count, write, finish)
     return in_slices(api.qless, api.do(call.command, call.now, call.args), write, finish)
@@ -53,7 +53,7 @@ def _pop(
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
         jobs: list[Job] = api.do(call.command, call.now, args)
         for job in jobs:
-            row = yield from _written(api.qless, job, write)
+            row = yield from _written_in_slices(api.qless, job, write)
             if row:
                 found.append(row)
                 size += len(row)
@@ -65,22 +65,21 @@ def _pop(
     return finish(found)
 
 
-def _written(q: Qless, job: Job, write: JobWriter) -> Generator[None, None, Row]:
+def written(q: Qless, job: Job, write: JobWriter) -> bytes:
+    """Encode a job."""
+    return with_data(q.engine, job, write(q, job))
+
+
+def _written_in_slices(q: Qless, job: Job, write: JobWriter) -> Generator[None, None, Row]:
     """Encode a job, large data in slices. Return an empty text if it is removed meanwhile."""
     engine = q.engine
     if not is_large(engine, job):
-        return write(q, job) if job.seq in engine.jobs else b""
+        return written(q, job, write) if job.seq in engine.tables.jobs else b""
     yield from read_ahead(engine, job)
     try:
-        if job.seq not in engine.jobs:
+        if job.seq not in engine.tables.jobs:
             return b""
-        q.apart = job
-        try:
-            before, _, after = write(q, job).partition(HOLE)
-        finally:
-            q.apart = None
-        data = yield from data_in_slices(q, job)
-        return Parts([before, *data, after])
+        return Parts((yield from with_data_in_slices(engine, job, write(q, job))))
     finally:
         forget(engine, job)
 
@@ -97,7 +96,7 @@ def multiget(
     jobs = [job for job in found if job is not None]
     if any(is_large(q.engine, job) for job in jobs):
         return in_slices(q, jobs, write, finish)
-    return finish([write(q, job) for job in jobs])
+    return finish([written(q, job, write) for job in jobs])
 
 
 def get(q: Qless, job: Job | None, write: JobWriter) -> Reply | Generator[None, None, Reply]:
@@ -106,7 +105,7 @@ def get(q: Qless, job: Job | None, write: JobWriter) -> Reply | Generator[None, 
         return None
     if is_large(q.engine, job):
         return in_slices(q, [job], write, _only)
-    return write(q, job)
+    return written(q, job, write)
 
 
 def _only(rows: list[Any]) -> Reply:
@@ -131,7 +130,7 @@ def in_slices(
     size = 0
     for number, job in enumerate(jobs, 1):
         if job is not None and size < MAX_REPLY_BYTES:
-            row = yield from _written(q, job, write)
+            row = yield from _written_in_slices(q, job, write)
             if row:
                 found.append(row)
                 size += len(row)

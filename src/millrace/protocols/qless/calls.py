@@ -8,30 +8,36 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 from . import (
+    attempts,
     batches,
+    cancellation,
     dialect_a,
     dialect_d,
     edits,
     flush,
     listings,
+    locks,
+    puts,
     queries,
     recurring,
     throttles,
-    work,
 )
 from . import lua_values as lua
 from .arguments import Args
 from .commands import Slices
 from .errors import QlessRefused, ScriptError
 from .hub import QlessHub
-from .queries import job_json
+from .queries import job_text
 from .redis_view import RedisView
 from .resp import Reply
 from .script_catalog import Script
 from .state import Qless
 
 COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
-    **work.COMMANDS,
+    **puts.COMMANDS,
+    **locks.COMMANDS,
+    **attempts.COMMANDS,
+    **cancellation.COMMANDS,
     **queries.COMMANDS,
     **listings.COMMANDS,
     **edits.COMMANDS,
@@ -87,7 +93,7 @@ class QlessApi:
         qless = self.qless
         qless.refresh()
         early = dialect in {"A", "spec"}
-        qless.early = early
+        qless.publisher.early = early
         qless.lower_first = early and self.hub.dialect != "original"
         if early:
             call = dialect_a.translate(command, keys, args, spec=dialect == "spec")
@@ -131,9 +137,9 @@ class QlessApi:
         """Run the slices of a command, each with the clock and the dialect of the command."""
         engine, qless = self.engine, self.qless
         reverts = engine.revert_count
-        modes = qless.early, qless.lower_first
+        modes = qless.publisher.early, qless.lower_first
         while True:
-            qless.early, qless.lower_first = modes
+            qless.publisher.early, qless.lower_first = modes
             caller = engine.caller
             caller.own_clock = own_clock
             try:
@@ -155,7 +161,7 @@ class QlessApi:
             if command in _LISTS:
                 return batches.change_in_slices(self.qless, now, args, COMMANDS[command])
             if command == "cancel":
-                return work.cancel_in_slices(self.qless, now, args)
+                return cancellation.cancel_in_slices(self.qless, now, args)
         return COMMANDS[command](self.qless, now, args)
 
     def flush(self, now: int, *, everything: bool) -> Iterator[None]:
@@ -238,5 +244,5 @@ def _reply_unchanged(api: Any, call: dialect_a.Call) -> Any:
     """Run a command and return the reply of a script of dialect B or C."""
     command, now, args, _ = call
     if command in _JOBS:
-        return batches.reply(api, call, job_json, lua.listed)
+        return batches.reply(api, call, job_text, lua.listed)
     return api.do(command, now, args)

@@ -6,10 +6,11 @@ from typing import Any, Final
 from millrace.engine import consistency
 from millrace.engine.annotations import Annotations
 from millrace.engine.consistency import ConsistencyReport
+from millrace.engine.errors import QueueRefused
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.limits import LIMIT_PREFIX, Limit, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
-from millrace.protocols.queue_rules import QueueRefused
 
 from . import lua_values as lua
 from .commands import Slices
@@ -30,7 +31,7 @@ def report(q: Qless, now: int, *, resolve: bool) -> Slices:
     found = yield from check_in_slices(q)
     repaired = 0
     if resolve and found.total:
-        if len(q.engine.jobs) > MAX_REPAIRED_JOBS:
+        if len(q.engine.tables.jobs) > MAX_REPAIRED_JOBS:
             raise ScriptError(
                 f"ConsistencyCheck(): {found.total} problems found. A running server repairs up "
                 f"to {MAX_REPAIRED_JOBS} jobs; a restart rebuilds all indexes"
@@ -64,7 +65,7 @@ def check(q: Qless) -> ConsistencyReport:
 def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
     """Check the engine, then compare the state of Qless with the state computed from the engine."""
     found = yield from consistency.check_in_slices(q.engine)
-    _compare("config", q.config, q.stored_config(), found)
+    _compare("config", q.options.config, q.options.stored(), found)
     yield
     _compare("tracking", q.tracked, _tracked(q), found)
     yield
@@ -76,7 +77,7 @@ def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
 
 def _tracked(q: Qless) -> dict[str, int]:
     """Return the tracked ids as the store has them."""
-    stored = Annotations({})
+    stored = Annotations(JobsBySeq())
     stored.load(q.engine.settings)
     return stored.tracked
 

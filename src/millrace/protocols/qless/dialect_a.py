@@ -11,23 +11,27 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.annotations import read_details
 from millrace.engine.job import Job
 from millrace.engine.states import DONE
+from millrace.protocols.slices import at_once_if_short
 
-from . import batches, consistency, queries, recurring, work
+from . import attempts, batches, consistency, queries, recurring
 from . import lua_values as lua
+from .adaptation import adapt
 from .arguments import Args
 from .commands import Slices
 from .errors import ScriptError
 from .job_view import (
-    data_member,
+    JobText,
     klass_of,
     remaining,
     shown_expiry,
     shown_priority,
     shown_worker,
+    with_data,
 )
 from .names import decode_name, encode_name
+from .options import UNLISTED
 from .resp import Reply
-from .state import UNLISTED, Qless
+from .state import Qless
 
 #: The `now` of a call without a time argument.
 NO_TIME: Final = -1
@@ -93,12 +97,7 @@ def _unchanged(api: Any, call: Call) -> Reply:
 
 
 def _without_result(api: Any, call: Call) -> Any:
-    found = api.do(call.command, call.now, call.args)
-    return _without_reply(found) if isinstance(found, Generator) else None
-
-
-def _without_reply(work: Generator[None, None, Any]) -> Generator[None, None, None]:
-    yield from work
+    return adapt(partial(_unchanged, api, call), lambda _: None)
 
 
 #: Parts of the errors that dialect A replaces with nil: the job does not exist, or the worker does
@@ -113,67 +112,44 @@ _NIL: Final = (
 
 
 def _nil_if_refused(api: Any, call: Call) -> Any:
-    return _nil_if_missing(api, lambda: _unchanged(api, call))
+    return adapt(partial(_unchanged, api, call), refuse=partial(_nil, api))
 
 
-def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Any:
-    try:
-        reply: Any = answer()
-    except ScriptError as error:
-        _check_nil(api, error)
-        return None
-    return _nil_in_slices(api, reply) if isinstance(reply, Generator) else reply
-
-
-def _nil_in_slices(api: Any, work: Generator[None, None, Reply]) -> Generator[None, None, Reply]:
-    try:
-        return (yield from work)
-    except ScriptError as error:
-        _check_nil(api, error)
-        return None
-
-
-def _check_nil(api: Any, error: ScriptError) -> None:
-    """Return if dialect A replaces this error by nil, and raise the error otherwise."""
+def _nil(api: Any, error: ScriptError) -> None:
+    """Return nil if dialect A replaces this error by it, and raise the error otherwise."""
     if not any(words in str(error) for words in _NIL):
         raise error
     api.engine.caller.wait()
 
 
 def _jobs_popped(api: Any, call: Call) -> Any:
-    return batches.reply(api, call, partial(job_json, alone=True), list)
+    return batches.reply(api, call, partial(job_text, alone=True), list)
 
 
 def _job(api: Any, call: Call) -> Any:
     if not call.args:
         raise ScriptError("Job(): no jid provided")
     job = api.qless.find(decode_name(call.args[0]))
-    return batches.get(api.qless, job, partial(job_json, alone=False))
+    return batches.get(api.qless, job, partial(job_text, alone=False))
 
 
 def _fail(api: Any, call: Call) -> Any:
     """Fail a job. According to the spec, any worker can fail a job in any state."""
-    return _nil_if_missing(api, lambda: work.fail_any(api.qless, call.now, call.args))
+    command = partial(attempts.fail_any, api.qless, call.now, call.args)
+    return adapt(command, refuse=partial(_nil, api))
 
 
 def _failed(api: Any, call: Call) -> Any:
     """Return the counts of all groups, or the jobs of one group."""
-    reply = api.do("failed", call.now, call.args)
-    if isinstance(reply, Generator):
-        return _failed_in_slices(api.qless, reply, call.args)
     if not call.args:
-        return reply
-    found = lua.decode(reply)
-    shown = [_failed_job(api.qless, jid) for jid in found["jobs"] or ()]
-    return b'{"total":%d,"jobs":%b}' % (found["total"], lua.listed(shown))
+        return _unchanged(api, call)
+    return adapt(
+        partial(_unchanged, api, call),
+        lambda reply: at_once_if_short(_with_failures(api.qless, reply)),
+    )
 
 
-def _failed_in_slices(
-    q: Qless, work: Generator[None, None, bytes], args: list[bytes]
-) -> Generator[None, None, bytes]:
-    reply = yield from work
-    if not args:
-        return reply
+def _with_failures(q: Qless, reply: bytes) -> Generator[None, None, bytes]:
     found = lua.decode(reply)
     shown: list[bytes] = []
     for number, jid in enumerate(found["jobs"] or (), 1):
@@ -190,21 +166,20 @@ def _failed_job(q: Qless, jid: str) -> bytes:
     assert job is not None
     failure = read_details(job).last_error
     message = "" if failure is None else failure.message
-    whole = job_json(q, job, alone=True)
-    more = (lua.string(message), lua.string(queries.group_of(job)))
-    return whole[:-1] + b',"message":%b,"type":%b}' % more
+    more = b'"message":%b,"type":%b' % (lua.string(message), lua.string(queries.group_of(job)))
+    return with_data(q.engine, job, job_text(q, job, alone=True).with_members(more))
 
 
 def _tracked(api: Any, call: Call) -> Any:
     """Return the number 1 or 0. A job that does not exist can also be tracked."""
     qless = api.qless
     if not call.args:
-        return queries.tracked(qless, lambda q, job: job_json(q, job, alone=False))
+        return queries.tracked(qless, partial(job_text, alone=False))
     jid = decode_name(call.args[1]) if len(call.args) > 1 else ""
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
         name = qless.scoped(jid)
         new = name not in qless.tracked
-        qless.publish("track", encode_name(jid))
+        qless.publisher.publish("track", encode_name(jid))
         qless.engine.track(name, call.now)
         return int(new)
     reply = _unchanged(api, call)
@@ -224,15 +199,14 @@ def _check(api: Any, call: Call) -> Slices:
     return consistency.report(api.qless, call.now, resolve=call.args[:1] not in ([], [b"0"]))
 
 
-def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
+def job_text(q: Qless, job: Job, *, alone: bool) -> JobText:
     """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
     job does not include its dependencies.
     """
     details = read_details(job)
-    return (
+    head = (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
-        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
-        b'"dependents":%b,"dependencies":%b}'
+        b'"expires":%b,"retries":%d,"remaining":%d,"data":'
     ) % (
         lua.string(q.local(job.jid)),
         lua.string(klass_of(job)),
@@ -244,13 +218,15 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         shown_expiry(job),
         job.retries,
         remaining(job),
-        data_member(q, job, quoted=False),
+    )
+    tail = b',"tags":%b,"history":%b,"failure":%b,"dependents":%b,"dependencies":%b}' % (
         lua.encode(details.tag_names()) if details.tags else lua.EMPTY_LIST,
         lua.encode(queries.stages(details.log)),
         queries.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.EMPTY_LIST if alone else lua.strings(queries.dependencies(q, job)),
     )
+    return JobText(head, False, tail)
 
 
 # Commands with subcommands

@@ -6,18 +6,17 @@ Builds from the period in between accept both sets of names, so each of the two 
 accepts the names of the other one.
 """
 
-from collections.abc import Generator
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from . import dialect_d_replies as answers
 from . import queue_patterns
+from .adaptation import adapt
 from .arguments import Args
 from .dialect_a import Call
 from .dialect_d_replies import NEW, OLD, Answer, ReplyShape
 from .errors import ScriptError
 from .names import decode_name
-from .resp import Reply
 
 DIALECTS: Final = frozenset({"D", "T"})
 
@@ -52,20 +51,11 @@ _LIMITED: Final = ("Pop(", "Peek(", "Jobs(", "Tag(")
 
 def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Any:
     """Adapt an error: it does not name the job, and some arguments have different names."""
-    try:
-        reply: Any = answer(api, call)
-    except ScriptError as error:
-        raise ScriptError(_words(str(error), call, new=new)) from None
-    return _reworded_in_slices(reply, new, call) if isinstance(reply, Generator) else reply
 
-
-def _reworded_in_slices(
-    work: Generator[None, None, Reply], new: bool, call: Call
-) -> Generator[None, None, Reply]:
-    try:
-        return (yield from work)
-    except ScriptError as error:
+    def refuse(error: ScriptError) -> NoReturn:
         raise ScriptError(_words(str(error), call, new=new)) from None
+
+    return adapt(partial(answer, api, call), refuse=refuse)
 
 
 def _words(words: str, call: Call, *, new: bool) -> str:

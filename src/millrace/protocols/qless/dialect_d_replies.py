@@ -11,14 +11,16 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
-from millrace.protocols.slices import at_once_if_short, map_in_slices, then
+from millrace.protocols.slices import at_once_if_short, map_in_slices
 
-from . import batches, listings, queries, throttles, work
+from . import batches, listings, locks, queries, throttles
 from . import lua_values as lua
 from . import recurring as recurring_jobs
+from .adaptation import adapt
 from .arguments import Args, number, text, texts
 from .dialect_a import Call
 from .errors import ScriptError
+from .job_view import JobText
 from .names import decode_name, encode_name
 from .resp import Reply
 from .state import Qless
@@ -58,29 +60,23 @@ def unchanged(api: Any, call: Call) -> Reply:
 
 def listed(api: Any, call: Call) -> Any:
     """Return a JSON list."""
-    return then(unchanged(api, call), lambda reply: b"[]" if reply == lua.EMPTY_LIST else reply)
+    return adapt(
+        partial(unchanged, api, call), lambda reply: b"[]" if reply == lua.EMPTY_LIST else reply
+    )
 
 
 def encoded(api: Any, call: Call) -> Any:
     """Return JSON for a list that C returns as an array."""
-    return _as_json(unchanged(api, call))
+    return adapt(partial(unchanged, api, call), _as_json)
 
 
-def _as_json(names: Any) -> Any:
-    """Return a list of names, or the work that makes it, as JSON."""
-    if isinstance(names, Generator):
-        return _as_json_in_slices(names)
-    return lua.encode(names)
+def _as_json(names: list[str]) -> Any:
+    return at_once_if_short(listings.strings_in_slices(names)) if names else b"[]"
 
 
-def _as_json_in_slices(work: Generator[None, None, list[str]]) -> Generator[None, None, Reply]:
-    names = yield from work
-    return (yield from listings.strings_in_slices(names)) if names else b"[]"
-
-
-def job_json(shape: ReplyShape, q: Qless, job: Job) -> bytes:
+def job_text(shape: ReplyShape, q: Qless, job: Job) -> JobText:
     names = lua.encode([q.local_throttle(tid) for tid in throttles.names_of(job)])
-    return queries.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
+    return queries.job_text(q, job, shape.queue).with_members(b'"throttles":%b' % names)
 
 
 def _list_of(shape: ReplyShape, rows: list[Any]) -> Any:
@@ -89,16 +85,16 @@ def _list_of(shape: ReplyShape, rows: list[Any]) -> Any:
 
 def get(shape: ReplyShape, api: Any, call: Call) -> Any:
     job = api.qless.find(text(call.args, 0, "Job(): no jid provided"))
-    return batches.get(api.qless, job, partial(job_json, shape))
+    return batches.get(api.qless, job, partial(job_text, shape))
 
 
 def multiget(shape: ReplyShape, api: Any, call: Call) -> Any:
-    write, finish = partial(job_json, shape), partial(_list_of, shape)
+    write, finish = partial(job_text, shape), partial(_list_of, shape)
     return batches.multiget(api.qless, call.args, write, finish)
 
 
 def pop(shape: ReplyShape, api: Any, call: Call) -> Any:
-    return batches.reply(api, call, partial(job_json, shape), partial(_list_of, shape))
+    return batches.reply(api, call, partial(job_text, shape), partial(_list_of, shape))
 
 
 def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
@@ -109,9 +105,9 @@ def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
     if count <= 0:
         return shape.nothing
     args = [call.args[0], call.args[2]]
-    found = work.peek(api.qless, call.now, args, offset=max(0, offset))
+    found = locks.peek(api.qless, call.now, args, offset=max(0, offset))
     jobs = [job for job in found if not _is_throttled(job)]
-    write, finish = partial(job_json, shape), partial(_list_of, shape)
+    write, finish = partial(job_text, shape), partial(_list_of, shape)
     return at_once_if_short(batches.in_slices(api.qless, jobs, write, finish))
 
 
@@ -176,7 +172,7 @@ def timeout(api: Any, call: Call) -> Reply:
 def tracked(shape: ReplyShape, api: Any, call: Call) -> Any:
     if call.args:
         return unchanged(api, call)
-    write = partial(job_json, OLD._replace(queue=shape.queue))
+    write = partial(job_text, OLD._replace(queue=shape.queue))
     return queries.tracked(api.qless, write)
 
 
@@ -188,7 +184,7 @@ def by_state(api: Any, call: Call) -> Any:
 
 
 def by_state_encoded(api: Any, call: Call) -> Any:
-    return _as_json(by_state(api, call))
+    return adapt(partial(by_state, api, call), _as_json)
 
 
 def length(api: Any, call: Call) -> Reply:
@@ -220,7 +216,7 @@ def _counts_json(q: Qless, now: int, name: str) -> bytes:
 
 
 def names(api: Any, call: Call) -> Any:
-    return _as_json(at_once_if_short(_names(api.qless)))
+    return adapt(lambda: at_once_if_short(_names(api.qless)), _as_json)
 
 
 def _names(q: Qless) -> Generator[None, None, list[str]]:
@@ -229,7 +225,7 @@ def _names(q: Qless) -> Generator[None, None, list[str]]:
 
 def stats(api: Any, call: Call) -> Any:
     """Return statistics without the fields that A to C take from the spec."""
-    return then(api.do("stats", call.now, call.args), _without_totals)
+    return adapt(partial(unchanged, api, call), _without_totals)
 
 
 def _without_totals(stats: bytes) -> bytes:

@@ -114,7 +114,7 @@ def track(q: Qless, now: int, args: Args) -> Any:
         return b"0"
     if job is None and action == "track":
         raise ScriptError("Track(): Job does not exist")
-    q.publish(action, encode_name(jid))
+    q.publisher.publish(action, encode_name(jid))
     name = q.scoped(jid) if job is None else job.jid
     before = name in q.tracked
     q.engine.track(name, now if action == "track" else None)
@@ -131,7 +131,7 @@ def log(q: Qless, now: int, args: Args) -> None:
     if job is None:
         raise ScriptError(f"Log(): Job {jid} does not exist")
     fields = more if isinstance(more, dict) else None
-    q.engine.log(job, message, now, q.max_history, fields)
+    q.engine.log(job, message, now, q.options.max_history, fields)
 
 
 def unfail(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
@@ -151,8 +151,8 @@ def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator
         q.register_queue(q.queue_name(queue), now)
     moved = 0
     for done, job in enumerate(found, 1):
-        if job.state == DEAD and q.engine.jobs.get(job.seq) is job:
-            ensure_details(job).add_entry("put", now, q.max_history, {"q": queue})
+        if job.state == DEAD and q.engine.job(job.seq) is job:
+            ensure_details(job).add_entry("put", now, q.options.max_history, {"q": queue})
             clear_holder(job)
             q.engine.move(job, q.queue_name(queue), now, QLESS)
             moved += 1
@@ -185,14 +185,14 @@ def forget_queue(q: Qless, now: int, args: Args) -> None:
     for name in map(q.queue_name, _some(args)):
         paused = q.is_paused(name)
         q.engine.forget_queue(name)
-        q.forget_queue(name)
+        q.forget_queue(name, by_client=True)
         q.pause(name, now, paused=paused)
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
     """workers"""
     for name in _some(args):
-        q.forget_worker(q.scoped(name))
+        q.workers.forget(q.scoped(name))
 
 
 def _some(args: Args) -> list[str]:
@@ -209,17 +209,17 @@ def config_set(q: Qless, now: int, args: Args) -> None:
     """option, value"""
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
-    q.check_option(q.scoped(option))
-    q.publish_log({"option": option, "event": "config_set", "value": value})
-    q.set_config(q.scoped(option), value)
+    q.options.check(q.scoped(option))
+    q.publisher.log({"option": option, "event": "config_set", "value": value})
+    q.options.set(q.scoped(option), value)
 
 
 def config_unset(q: Qless, now: int, args: Args) -> None:
     """option"""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
-    q.check_option(q.scoped(option))
-    q.publish_log({"event": "config_unset", "option": option})
-    q.set_config(q.scoped(option), None)
+    q.options.check(q.scoped(option))
+    q.publisher.log({"event": "config_unset", "option": option})
+    q.options.set(q.scoped(option), None)
 
 
 COMMANDS: Final = {

@@ -17,14 +17,14 @@ FLUSH_BATCH_SIZE: Final = 50
 def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
     """Remove the jobs, settings and statistics of the database in use, or of all of them."""
     engine, reverts = q.engine, q.engine.revert_count
-    for number, seq in enumerate(list(engine.blocked), 1):
-        job = engine.blocked.get(seq)
+    for number, seq in enumerate(list(engine.tables.blocked), 1):
+        job = engine.tables.blocked.get(seq)
         if job is not None and _is_flushed(q, job, everything):
             engine.detach(job)  # so that no job becomes ready during the flush
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _pause(q, reverts)
-    for number, seq in enumerate(list(engine.jobs), 1):
-        job = engine.jobs.get(seq)
+    for number, seq in enumerate(list(engine.tables.jobs), 1):
+        job = engine.job(seq)
         if job is not None and _is_flushed(q, job, everything):
             if job.state == BLOCKED:
                 engine.detach(job)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.engine.engine import Engine
+from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.connection import Hub
 from millrace.protocols.errors import ClientError
 from millrace.protocols.logins import LoginLimiter
@@ -45,8 +46,9 @@ class QlessHub(Hub):
         max_arguments: int = 131_072,
         max_keys: int = 10_000,
         max_scratch: int = 16 << 20,
+        rule: QueueRule | None = None,
     ) -> None:
-        super().__init__(engine, max_connections)
+        super().__init__(engine, max_connections, rule)
         self.started_at = started_at
         self.password = password
         #: "spec" or "original": the order of priorities in dialect A.
@@ -99,7 +101,7 @@ class QlessHub(Hub):
 
     def key_count(self, now: int) -> int:
         """Return the approximate number of keys: scratch keys, and two for each job."""
-        return len(self.scratch.names(now)) + 2 * len(self.engine.by_jid)
+        return len(self.scratch.names(now)) + 2 * len(self.engine.tables.by_jid)
 
     @property
     def scripts(self) -> dict[bytes, Script]:

@@ -1,7 +1,7 @@
 """The fields of a job as Qless clients see them."""
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
@@ -13,11 +13,6 @@ from millrace.protocols.registry import QLESS
 from . import lua_values as lua
 from .names import decode_name
 
-if TYPE_CHECKING:
-    from .state import Qless
-
-#: Takes the place of large data in a job; JSON has no such byte.
-HOLE: Final = b"\0"
 #: The size of the parts in which large data is written.
 PART_BYTES: Final = 1 << 17
 
@@ -72,31 +67,42 @@ def data_of(engine: Engine, job: Job) -> bytes:
     return payload if job.origin == QLESS else as_json(payload)[0]
 
 
-def data_member(q: "Qless", job: Job, *, quoted: bool) -> bytes:
-    """Return the value of the member `data` of a job, followed by a member `encoding` if the data
-    is in base64. `quoted`: as a string. The data of `q.apart` is written later, in its place.
-    """
-    if q.apart is job:
-        q.apart_is_quoted = quoted
-        return HOLE
-    data, encoding = shown_data(q.engine, job)
-    return (lua.string(decode_name(data)) if quoted else data) + encoding
+class JobText(NamedTuple):
+    """The JSON of a job before and after the value of its member `data`."""
+
+    head: bytes
+    #: The value is a string that contains the data.
+    quoted: bool
+    tail: bytes
+
+    def with_members(self, members: bytes) -> "JobText":
+        """Add members at the end."""
+        return self._replace(tail=b"%b,%b}" % (self.tail[:-1], members))
 
 
-def data_in_slices(q: "Qless", job: Job) -> Generator[None, None, list[bytes]]:
-    """Return the parts of what `data_member` returns for a job with large data, in slices."""
-    data, encoding = shown_data(q.engine, job)
-    if not q.apart_is_quoted:
-        return [data, encoding]
+def with_data(engine: Engine, job: Job, text: JobText) -> bytes:
+    """Return the JSON of a job. A member `encoding` follows the data if it is in base64."""
+    data, encoding = shown_data(engine, job)
+    value = lua.string(decode_name(data)) if text.quoted else data
+    return b"%b%b%b%b" % (text.head, value, encoding, text.tail)
+
+
+def with_data_in_slices(
+    engine: Engine, job: Job, text: JobText
+) -> Generator[None, None, list[bytes]]:
+    """Return the parts of what `with_data` returns for a job with large data, in slices."""
+    data, encoding = shown_data(engine, job)
+    if not text.quoted:
+        return [text.head, data, encoding, text.tail]
     yield
-    parts: list[bytes] = [b'"']
+    parts: list[bytes] = [text.head, b'"']
     start = 0
     while start < len(data):
         end = _boundary(data, start + PART_BYTES)
         parts.append(lua.string(decode_name(data[start:end]))[1:-1])
         start = end
         yield
-    return [*parts, b'"', encoding]
+    return [*parts, b'"', encoding, text.tail]
 
 
 def _boundary(data: bytes, end: int) -> int:

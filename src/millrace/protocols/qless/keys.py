@@ -26,9 +26,9 @@ from .commands import (
     shown,
     wrong_count,
 )
-from .redis_view import writable_kind
 from .resp import NO_LIST, OK, Map, Reply, Set, Simple, size_of
 from .scratch import kind_of
+from .writable_keys import writable_kind
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -174,7 +174,7 @@ def _count_in_slices(keys: list[bytes], act: Callable[[bytes], bool]) -> Slices:
 
 def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
     if writable_kind(key):
-        return connection.hub.redis_view.delete(key, now)
+        return connection.hub.redis_view.writable.delete(key, now)
     scratch, own = connection.hub.scratch, _own(connection, key)
     return scratch.get(own, now) is not None and scratch.delete(own, now)
 
@@ -305,7 +305,7 @@ def _push(
     connection: "QlessConnection", key: bytes, items: list[bytes], now: int, *, left: bool
 ) -> int:
     if _writable(key, "list"):
-        return connection.hub.redis_view.push(key, items, left=left)
+        return connection.hub.redis_view.writable.push(key, items, left=left)
     _scratch(key)
     return connection.hub.scratch.push(_own(connection, key), items, now, left=left)
 
@@ -377,7 +377,7 @@ def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         raise ClientError(wrong_count("hset"))
     fields = dict(zip(args[1::2], args[2::2], strict=True))
     if _writable(args[0], "hash"):
-        return connection.hub.redis_view.set_fields(args[0], fields, now)
+        return connection.hub.redis_view.writable.set_fields(args[0], fields, now)
     _scratch(args[0])
     return connection.hub.scratch.set_fields(_own(connection, args[0]), fields, now)
 

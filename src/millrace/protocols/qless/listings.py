@@ -8,11 +8,11 @@ meanwhile is listed once or not at all.
 from collections.abc import Generator
 from typing import Any, Final
 
-from millrace.engine.annotations import existing_details
+from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
-from millrace.protocols.queue_rules import examined
+from millrace.engine.tables import examined
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
@@ -60,10 +60,15 @@ FoundJobs = Generator[None, None, list[Job]]
 
 
 def _completed(q: Qless) -> FoundJobs:
-    """Return the completed jobs, the newest first."""
-    done = examined(q.engine.done_kept)
-    found = yield from filter_in_slices(done, lambda job: q.is_listed(job.queue))
-    return found[::-1]
+    """Return the completed jobs, the newest first, by the clocks of their clients."""
+    rows = (
+        None
+        if job is None or not q.is_listed(job.queue)
+        else (read_details(job).done_at, job.jid, job.seq, job)
+        for job in examined(q.engine.tables.done_kept)
+    )
+    order = yield from reverse_sort_in_slices(rows)
+    return (yield from map_in_slices(order, lambda row: row[3]))
 
 
 def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
@@ -78,7 +83,7 @@ def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
 def _scheduled(q: Qless, now: int, queue: str) -> FoundJobs:
     q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
     waiting = yield from filter_in_slices(
-        examined(q.engine.index_of(SCHEDULED)),
+        examined(q.engine.tables.by_state(SCHEDULED)),
         lambda job: job.queue == queue and not _is_due(q, job, now),
     )
     rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(waiting))
@@ -92,7 +97,7 @@ def _is_due(q: Qless, job: Job, now: int) -> bool:
 
 
 def _blocked(q: Qless, queue: str) -> FoundJobs:
-    blocked = examined(q.engine.index_of(BLOCKED))
+    blocked = examined(q.engine.tables.by_state(BLOCKED))
     return (yield from filter_in_slices(blocked, lambda job: job.queue == queue))
 
 
@@ -122,8 +127,8 @@ def range_of(size: int, first: int, last: int) -> tuple[int, int]:
     """Return the start and the end of the range from `first` to `last` of a list, inclusive.
     Negative values count from the end.
     """
-    first = max(0, first + size) if first < 0 else first
-    last = last + size if last < 0 else last
+    first = max(0, first + size) if first < 0 else min(first, size)
+    last = last + size if last < 0 else min(last, size - 1)
     return first, max(first, last + 1)
 
 
@@ -165,7 +170,7 @@ def _workers(q: Qless, now: int, args: Args) -> Generator[None, None, bytes]:
         shown = yield from strings_in_slices(running)
         return b'{"jobs":%b,"stalled":%b}' % (shown, (yield from strings_in_slices(stalled)))
     recent = yield from reverse_sort_in_slices(
-        (heard, name) for name, heard in list(q.workers.items())
+        (heard, name) for name, heard in list(q.workers.last_seen.items())
     )
     names = [name for _, name in recent if q.is_listed(name)]
     reply: bytes = lua.listed(
@@ -181,13 +186,13 @@ def _counts(q: Qless, name: str, held: dict[str, tuple[list[str], list[str]]]) -
 
 
 def _prune_workers(q: Qless, now: int) -> Generator[None, None, None]:
-    oldest = now - lua.to_microseconds(q.setting("max-worker-age"))
-    old = [name for name, heard in q.workers.items() if heard <= oldest]
+    oldest = now - lua.to_microseconds(q.options.number("max-worker-age"))
+    old = [name for name, heard in q.workers.last_seen.items() if heard <= oldest]
     for done, name in enumerate(old, 1):
         if q.engine.unavailable:
             return  # it would change settings
-        if q.is_listed(name) and q.workers.get(name, now) <= oldest:
-            q.forget_worker(name)
+        if q.is_listed(name) and q.workers.last_seen.get(name, now) <= oldest:
+            q.workers.forget(name)
         if done % SLICE_SIZE == 0:
             yield
 
@@ -195,7 +200,7 @@ def _prune_workers(q: Qless, now: int) -> Generator[None, None, None]:
 def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[str], list[str]]]]:
     """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     leased = yield from filter_in_slices(
-        examined(q.engine.leased),
+        examined(q.engine.tables.leased),
         lambda job: job.holder_protocol == QLESS and q.is_listed(job.queue),
     )
     rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(leased))
@@ -230,7 +235,7 @@ def _tagged(q: Qless, tag: str, offset: int, count: int) -> Generator[None, None
     tagged_at = q.tags.get(tag, {})
     rows: list[tuple[int, str, int]] = []
     for examined_rows, seq in enumerate(list(tagged_at), 1):
-        job = q.engine.jobs.get(seq)
+        job = q.engine.job(seq)
         if job is not None and q.is_listed(job.queue):
             rows.append((tagged_at.get(seq, 0), job.jid, examined_rows))
         if examined_rows % SLICE_SIZE == 0:
@@ -255,7 +260,7 @@ def _most_used(q: Qless, offset: int, count: int) -> Generator[None, None, bytes
         seqs = list(q.tags.get(tag, ()))
         jobs = 0
         for seq in seqs if len(seqs) > 1 else ():
-            job = q.engine.jobs.get(seq)
+            job = q.engine.job(seq)
             jobs += job is not None and q.is_listed(job.queue)
             examined_rows += 1
             if examined_rows % SLICE_SIZE == 0:
@@ -282,12 +287,10 @@ def stats(q: Qless, now: int, args: Args) -> Any:
 
 def _stats(q: Qless, now: int, queue: str, number_of_day: int) -> Generator[None, None, bytes]:
     failed = yield from failed_on(q, queue, number_of_day)
-    day = q.engine.current_statistics().days.get((queue, number_of_day)) or QueueDay(
-        queue, number_of_day
-    )
+    day = q.engine.queue_days().get((queue, number_of_day)) or QueueDay(queue, number_of_day)
     today = now // DAY
-    with_histogram = today - number_of_day < q.setting("histogram-history")
-    if today - number_of_day >= q.setting("stats-history"):
+    with_histogram = today - number_of_day < q.options.number("histogram-history")
+    if today - number_of_day >= q.options.number("stats-history"):
         day = QueueDay(queue, number_of_day)
     return lua.encode(
         {
@@ -310,9 +313,9 @@ def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None,
             and job.failure.last_at // DAY == number_of_day
         )
 
-    found = yield from filter_in_slices(examined(q.engine.dead), failed_then)
+    found = yield from filter_in_slices(examined(q.engine.tables.dead), failed_then)
     return len(found) + len(
-        (yield from filter_in_slices(examined(q.engine.dead_kept), failed_then))
+        (yield from filter_in_slices(examined(q.engine.tables.dead_kept), failed_then))
     )
 
 

@@ -15,7 +15,11 @@ ESCAPE_BASE: Final = 0x10FE00
 _SURROGATES: Final = 0xDC00
 #: First bytes of the UTF-8 form of every escaped byte.
 _MARK: Final = b"\xf4\x8f"
-_ESCAPED: Final = re.compile(rb"\xf4\x8f([\xba\xbb])([\x80-\xbf])")
+#: A run of escaped bytes. The repetition is possessive, because another one stores each character.
+_ESCAPED: Final = re.compile(rb"(?:\xf4\x8f[\xba\xbb][\x80-\xbf])++")
+_ORIGINALS: Final = {
+    chr(ESCAPE_BASE + byte).encode(): bytes((byte,)) for byte in range(0x80, 0x100)
+}
 
 
 def _escape_bytes(word: bytes) -> str:
@@ -37,7 +41,7 @@ def decode_name(word: bytes) -> str:
         text = word.decode()
     except UnicodeDecodeError:
         return word.decode("utf-8", "surrogateescape").translate(_ESCAPES)
-    return text.translate(_ESCAPES) if _MARK in word else text
+    return text if text.isascii() or _MARK not in word else text.translate(_ESCAPES)
 
 
 def encode_name(text: str) -> bytes:
@@ -47,12 +51,13 @@ def encode_name(text: str) -> bytes:
 
 def restore_bytes(data: bytes) -> bytes:
     """Replace every escaped byte in UTF-8 text by the original byte."""
-    return _ESCAPED.sub(_restore, data) if _MARK in data else data
+    return data if data.isascii() or _MARK not in data else _ESCAPED.sub(_restore, data)
 
 
 def _restore(match: re.Match[bytes]) -> bytes:
-    byte = match[2][0] + (0x40 if match[1] == b"\xbb" else 0)
-    return bytes((byte,))
+    run = match[0]
+    # The byte is the lowest byte of the number of its character.
+    return _ORIGINALS.get(run) or run.decode().encode("utf-32-le")[::4]
 
 
 # Names inside JSON
@@ -64,9 +69,9 @@ _BACKSLASH_OR_ESCAPE: Final = re.compile(
 
 def escape_json(data: bytes) -> bytes:
     """Convert JSON with names in its strings to UTF-8 JSON with the text of the names."""
-    if _MARK in data or not _is_utf8(data):
+    if not data.isascii() and (_MARK in data or not _is_utf8(data)):
         data = decode_name(data).encode()
-    if b"\\u" in data:
+    if data.find(b"\\u") >= 0:
         data = _BACKSLASH_OR_ESCAPE.sub(_escape_pair, data)
     return data
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.tables import examined
 from millrace.protocols.payload_reads import forget, read_ahead
-from millrace.protocols.queue_rules import examined
 from millrace.protocols.slices import (
     SLICE_SIZE,
     at_once_if_short,
@@ -21,15 +21,17 @@ from . import batches
 from . import lua_values as lua
 from .arguments import Args, number, text
 from .job_view import (
-    data_member,
+    JobText,
     klass_of,
     remaining,
     shown_expiry,
     shown_priority,
+    with_data,
 )
 from .listings import range_of, strings_in_slices
 from .names import encode_name
-from .state import DEFAULTS, Qless
+from .options import DEFAULTS
+from .state import Qless
 
 #: Number of queues that one slice writes.
 QUEUES_BATCH_SIZE: Final = 100
@@ -37,18 +39,16 @@ QUEUES_BATCH_SIZE: Final = 100
 # Jobs
 
 
-def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
+def job_text(q: Qless, job: Job, queue_key: str = "q") -> JobText:
     """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
     details, state, encode = read_details(job), job.state, lua.encode
     over = state in {DONE, DEAD}
-    return (
-        b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
+    head = b'{"jid":%b,"retries":%d,"data":' % (encode(q.local(job.jid)), job.retries)
+    tail = (
+        b',"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
-        encode(q.local(job.jid)),
-        job.retries,
-        data_member(q, job, quoted=True),
         lua.EMPTY_LIST if details.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
@@ -64,6 +64,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         lua.number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if over else encode(job.history.holder),
     )
+    return JobText(head, True, tail)
 
 
 def failure_json(job: Job) -> bytes:
@@ -115,23 +116,23 @@ def stages(history: list[Any]) -> list[dict[str, Any]]:
 
 def dependencies(q: Qless, job: Job) -> list[str]:
     seqs = () if job.extra is None else job.extra.blockers
-    found = map(q.engine.jobs.get, seqs)
+    found = map(q.engine.job, seqs)
     return [q.local(blocker.jid) for blocker in found if blocker is not None]
 
 
 def get(q: Qless, now: int, args: Args) -> Any:
     """jid"""
-    return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_json)
+    return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_text)
 
 
 def multiget(q: Qless, now: int, args: Args) -> Any:
     """jids"""
-    return batches.multiget(q, args, job_json, lua.listed)
+    return batches.multiget(q, args, job_text, lua.listed)
 
 
 def length(q: Qless, now: int, args: Args) -> int:
     """queue"""
-    queue = q.engine.queues.get(q.queue_name(text(args, 0, "Queue(): no queue name provided")))
+    queue = q.engine.queue(q.queue_name(text(args, 0, "Queue(): no queue name provided")))
     return 0 if queue is None else sum(queue.counts[s] for s in (LEASED, READY, SCHEDULED))
 
 
@@ -168,7 +169,7 @@ def queue_names(q: Qless) -> Generator[None, None, list[str]]:
     """Return the engine's names of all queues, by the time of their first use, in slices."""
     seen, listed = q.first_seen, q.is_listed
     known = filter_in_slices(
-        list(q.engine.queues.values()), lambda queue: queue.registered and listed(queue.name)
+        list(q.engine.tables.queues.values()), lambda queue: queue.registered and listed(queue.name)
     )
     order = yield from sort_in_slices((seen.get(q.name, 0), q.name) for q in (yield from known))
     return (yield from map_in_slices(order, lambda row: row[1]))
@@ -182,7 +183,7 @@ def counts_json(q: Qless, now: int, name: str) -> bytes:
 
 def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
     due = len(q.engine.deadlines.find_due(name, now, float("inf")))
-    queue = q.engine.queues.get(name)
+    queue = q.engine.queue(name)
     by_state = [0] * 6 if queue is None else queue.counts
     stalled = sum(job.history.deadline <= now for job in q.engine.deadlines.leased(name))
     return {
@@ -227,7 +228,7 @@ def group_of(job: Job) -> str:
 def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
     """Return the failed jobs by group, the oldest failure first, in slices."""
     groups: dict[str, list[tuple[int, int, Job]]] = {}
-    jobs = chain(examined(q.engine.dead), examined(q.engine.dead_kept))
+    jobs = chain(examined(q.engine.tables.dead), examined(q.engine.tables.dead_kept))
     for count, job in enumerate(jobs, 1):
         if job is not None and job.state == DEAD and q.is_listed(job.queue):
             failed_at = 0 if job.history.failure is None else job.history.failure.last_at
@@ -262,25 +263,25 @@ def tracked_jobs(q: Qless) -> Generator[None, None, TrackedJobs]:
 
 def tracked(
     q: Qless,
-    shown_as: Callable[[Qless, Job], bytes] = job_json,
+    write: batches.JobWriter = job_text,
     finish: Callable[[list[bytes]], bytes] = lua.listed,
 ) -> Any:
     """Return the tracked jobs, and the ids of tracked jobs that no longer exist."""
-    return at_once_if_short(_tracked(q, shown_as, finish))
+    return at_once_if_short(_tracked(q, write, finish))
 
 
 def _tracked(
-    q: Qless, shown_as: Callable[[Qless, Job], bytes], finish: Callable[[list[bytes]], bytes]
+    q: Qless, write: batches.JobWriter, finish: Callable[[list[bytes]], bytes]
 ) -> Generator[None, None, bytes]:
     gone: list[str] = []
     shown: list[bytes] = []
     for done, (jid, job) in enumerate((yield from tracked_jobs(q)), 1):
         if job is not None:
             yield from read_ahead(q.engine, job)
-        if job is None or job.seq not in q.engine.jobs:
+        if job is None or job.seq not in q.engine.tables.jobs:
             gone.append(jid)
         else:
-            shown.append(shown_as(q, job))
+            shown.append(with_data(q.engine, job, write(q, job)))
             forget(q.engine, job)
         if done % batches.JOBS_BATCH_SIZE == 0:
             yield
@@ -289,7 +290,7 @@ def _tracked(
 
 def config_of(q: Qless) -> dict[str, str]:
     """Return the options that were set in the current database."""
-    return {q.local(name): value for name, value in q.config.items() if q.is_listed(name)}
+    return {q.local(name): value for name, value in q.options.config.items() if q.is_listed(name)}
 
 
 def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
@@ -297,7 +298,7 @@ def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
     if not args:
         return lua.encode({**DEFAULTS, **config_of(q)})
     option = text(args, 0, "")
-    value = q.config.get(q.scoped(option))
+    value = q.options.config.get(q.scoped(option))
     if value is not None:
         return encode_name(value)
     default = DEFAULTS.get(option)

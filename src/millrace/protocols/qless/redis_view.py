@@ -8,36 +8,35 @@ and the jobs of a failure group or a worker, require a scan of all jobs in that 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from itertools import chain, islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, QueueDay
-from millrace.protocols.errors import ClientError
-from millrace.protocols.queue_rules import examined
+from millrace.engine.tables import examined
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_at_once, sort_in_slices
 
-from . import fields, listings, queries, queue_patterns
-from . import lua_values as lua
-from .commands import shown
-from .errors import QlessRefused
+from . import fields, listings, queries
+from .computed_keys import (
+    Key,
+    Scores,
+    hash_key,
+    list_key,
+    long_key,
+    set_key,
+    sorted_scores,
+    zset_key,
+)
 from .fields import Fields
 from .names import decode_name, encode_name
 from .state import Qless
-
-#: Keys of Qless that clients write directly, and their types.
-WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
-#: Prefix of the keys of throttles. These keys are also writable.
-THROTTLE_KEY: Final = b"ql:th:"
-
-Scores = list[tuple[bytes, float]]
+from .writable_keys import PATTERN_KEYS, WritableKeys
 
 #: Names of the sets of a queue, by the state of their jobs.
 STATES: Final = {"work": READY, "locks": LEASED, "scheduled": SCHEDULED, "depends": BLOCKED}
-_PATTERNS: Final = ("identifiers", "priorities")
 #: Names that one slice of SCAN examines: a queue without jobs costs as much as several names.
 NAMES_BATCH_SIZE: Final = 50
 #: Jobs of a tag that are counted at once.
@@ -46,36 +45,20 @@ TAG_BATCH_SIZE: Final = 2
 LONG_KEY: Final = 100
 
 
-class Key(NamedTuple):
-    """A possible key. It exists if it has members."""
-
-    kind: str
-    length: Callable[[], int]
-    read: Callable[[], list[Any]]
-    score: Callable[[str], float | None] | None = None
-    #: The same as `read`, in slices, for keys that may have a large number of members.
-    slices: Callable[[], Generator[None, None, list[Any]]] | None = None
-    #: Whether the key has members, where `length` must read all of them.
-    exists: Callable[[], bool] | None = None
-    #: The items that `slices` examines.
-    rows: Callable[[], Iterable[Any]] | None = None
-    #: The queue whose jobs are the members.
-    queue: Queue | None = None
-
-
 class RedisView:
     def __init__(self, qless: Qless) -> None:
         self.qless = qless
         self.engine = qless.engine
+        self.writable = WritableKeys(qless)
         self._single: dict[str, Callable[[], Key]] = {
             "queues": self._queues,
-            "paused_queues": lambda: _long_key("set", self._paused),
-            "workers": lambda: _zset(lambda: self._timed(qless.workers)),
-            "tracked": lambda: _long_key("zset", self._tracked),
+            "paused_queues": lambda: long_key("set", self._paused),
+            "workers": lambda: zset_key(lambda: self._timed(qless.workers.last_seen)),
+            "tracked": lambda: long_key("zset", self._tracked),
             "completed": self._completed,
-            "failures": lambda: _long_key("set", self._groups),
-            "tags": lambda: _long_key("zset", self._tag_counts)._replace(exists=self._has_tags),
-            "config": lambda: _hash(lambda: fields.texts(queries.config_of(qless).items())),
+            "failures": lambda: long_key("set", self._groups),
+            "tags": lambda: long_key("zset", self._tag_counts)._replace(exists=self._has_tags),
+            "config": lambda: hash_key(lambda: fields.texts(queries.config_of(qless).items())),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
             "q": self._queue,
@@ -85,8 +68,8 @@ class RedisView:
             "f": self._failed,
             "w": self._worker,
             "s": self._stats,
-            "th": self._throttle,
-            "qp": self._patterns,
+            "th": self.writable.throttle,
+            "qp": self.writable.patterns,
         }
 
     # Read access to a key
@@ -235,7 +218,7 @@ class RedisView:
         """
         yield from (name for name, make in self._single.items() if self._has(make()))
         local, listed = self.qless.local, self.qless.is_listed
-        for queue in list(self.engine.queues.values()):
+        for queue in list(self.engine.tables.queues.values()):
             yield ""
             if not listed(queue.name):
                 continue
@@ -249,7 +232,7 @@ class RedisView:
             yield f"t:{tag}" if any(map(self._is_listed, seqs)) else ""
         yield from (f"f:{decode_name(group)}" if group else "" for group in self._groups())
         yield from (f"w:{worker}:jobs" for worker in {job.history.holder for job in self._held()})
-        for (queue_name, day), found in list(self.engine.current_statistics().days.items()):
+        for (queue_name, day), found in list(self.engine.queue_days().items()):
             if not listed(queue_name):
                 continue
             have = {
@@ -262,9 +245,11 @@ class RedisView:
         for tid in list(filter(self.qless.owns_throttle, self.qless.throttles.limits)):
             name = self.qless.local_throttle(tid)
             names = (name, f"{name}-locks", f"{name}-pending")
-            yield from (f"th:{name}" for name in names if self._has(self._throttle(name)))
+            yield from (f"th:{name}" for name in names if self._has(self.writable.throttle(name)))
             yield ""
-        yield from (f"qp:{name}" for name in _PATTERNS if self._has(self._patterns(name)))
+        yield from (
+            f"qp:{name}" for name in PATTERN_KEYS if self._has(self.writable.patterns(name))
+        )
 
     @staticmethod
     def _has(key: Key | None) -> bool:
@@ -274,7 +259,7 @@ class RedisView:
 
     def _job_names(self) -> Iterator[str]:
         # A copy: other clients may add and remove jobs between two slices.
-        for job in list(self.engine.by_jid.values()):
+        for job in list(self.engine.tables.by_jid.values()):
             if self._named(job.seq) is job:
                 yield from self._names_of(job)
             else:
@@ -291,8 +276,8 @@ class RedisView:
 
     def _named(self, seq: int) -> Job | None:
         """Return a job that has a key. Of several jobs with one jid, the oldest has the key."""
-        job = self.engine.jobs.get(seq)
-        if job is None or self.engine.by_jid.get(job.jid) is not job:
+        job = self.engine.job(seq)
+        if job is None or self.engine.find(job.jid) is not job:
             return None
         return job if self.qless.is_listed(job.queue) else None
 
@@ -303,22 +288,22 @@ class RedisView:
         seen, local, listed = self.qless.first_seen, self.qless.local, self.qless.is_listed
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for queue in list(self.engine.queues.values()):
+            for queue in list(self.engine.tables.queues.values()):
                 name = queue.name
                 shown = queue.registered and listed(name)
                 yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
 
         def score(name: str) -> float | None:
-            queue = self.engine.queues.get(self.qless.scoped(name))
+            queue = self.engine.queue(self.qless.scoped(name))
             if queue is None or not queue.registered:
                 return None
             return seen.get(queue.name, 0) / SECOND
 
-        return _long_key("zset", rows, score)
+        return long_key("zset", rows, score)
 
     def _paused(self) -> Iterator[bytes | None]:
         paused = self.qless.paused_ahead
-        for queue in list(filter(attrgetter("paused"), self.engine.queues.values())):
+        for queue in list(filter(attrgetter("paused"), self.engine.tables.queues.values())):
             shown = queue.name not in paused and self.qless.is_listed(queue.name)
             yield encode_name(self.qless.local(queue.name)) if shown else None
         for name in sorted(paused):
@@ -328,9 +313,9 @@ class RedisView:
         name, _, part = self.qless.scoped(rest).rpartition("-")
         if part == "recur":
             return self._recur(name)
-        queue = self.engine.queues.get(name)
+        queue = self.engine.queue(name)
         if queue is not None and part == "throttled":
-            return _zset(lambda: self._waiting_for(self.qless.throttles.throttled(name)))
+            return zset_key(lambda: self.writable.waiting_for(self.qless.throttles.throttled(name)))
         if queue is None or part not in STATES:
             return None
         return self._jobs_of(queue, STATES[part])
@@ -346,7 +331,7 @@ class RedisView:
                 jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
                 return [(self._jid(job), score(job)) for job in jobs if job.seq not in excluded]
             found = self.qless.queue_jobs(queue.name, state)
-            return _sorted((self.qless.local(job.jid), score(job)) for job in found)
+            return sorted_scores((self.qless.local(job.jid), score(job)) for job in found)
 
         def score_of(jid: str) -> float | None:
             first = self.qless.find(jid)
@@ -363,7 +348,7 @@ class RedisView:
                 return (yield from map_in_slices(order, lambda row: member(row[3])))
             rows = yield from sort_in_slices(
                 (score(job), self._jid(job)) if _is_in(job, queue, state) else None
-                for job in examined(self.engine.index_of(state))
+                for job in examined(self.engine.tables.by_state(state))
             )
             return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
 
@@ -378,95 +363,13 @@ class RedisView:
 
         def read() -> Scores:
             mine = (each for each in known.values() if each.queue == name)
-            return _sorted((self.qless.local(each.jid), each.next / SECOND) for each in mine)
+            return sorted_scores((self.qless.local(each.jid), each.next / SECOND) for each in mine)
 
         def score(jid: str) -> float | None:
             found = known.get(self.qless.scoped(jid))
             return None if found is None or found.queue != name else found.next / SECOND
 
-        return _zset(read, score)
-
-    # Throttles, and the data that reqless stores for its workers
-
-    def _throttle(self, name: str) -> Key | None:
-        throttles = self.qless.throttles
-        limit = throttles.limits.get(self.qless.scoped_throttle(name))
-        if limit is not None:
-            maximum = fields.number(limit.maximum)
-            return _hash(lambda: [(b"id", encode_name(name)), (b"maximum", maximum)])
-        tid, _, part = self.qless.scoped_throttle(name).rpartition("-")
-        if tid not in throttles.limits:
-            return None
-        if part == "locks":
-            return _zset(
-                lambda: _sorted((self.qless.local(job.jid), 1.0) for job in throttles.holders(tid))
-            )
-        if part == "pending":
-            return _zset(lambda: self._waiting_for(throttles.waiting(tid)))
-        return None
-
-    def _waiting_for(self, jobs: list[Job]) -> Scores:
-        """Return throttled jobs by the start of their wait."""
-        found = ((job, read_details(job).parked) for job in jobs)
-        local = self.qless.local
-        return _sorted((local(job.jid), parked.since / SECOND) for job, parked in found if parked)
-
-    def _patterns(self, name: str) -> Key | None:
-        if name not in _PATTERNS or not queue_patterns.is_kept(self.qless, name):
-            return None
-        if name == "identifiers":
-            return _hash(lambda: fields.texts(queue_patterns.kept_identifiers(self.qless).items()))
-        return _list(
-            lambda: [encode_name(each) for each in queue_patterns.kept_priorities(self.qless)]
-        )
-
-    def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
-        """Set fields of a hash, and return the number of new fields. This method and the following
-        ones apply to writable keys, and raise QlessRefused if changes cannot be made durable now.
-        """
-        if not key.startswith(THROTTLE_KEY):
-            return queue_patterns.add_identifiers(self.qless, fields)
-        return self._set_throttle(self._tid(key), fields, now)
-
-    def _set_throttle(self, tid: str, fields: dict[bytes, bytes], now: int) -> int:
-        """Set the maximum of a limit, and return the number of new fields. The id is part of the
-        key.
-        """
-        if self.engine.unavailable:
-            raise QlessRefused
-        self.qless.refresh()
-        throttles = self.qless.throttles
-        limit = throttles.limit(tid, now)
-        maximum = 0 if limit is None else limit.maximum
-        if b"maximum" in fields:
-            found = lua.tonumber(fields[b"maximum"])
-            if found is None:
-                raise ClientError("ERR the maximum of a throttle must be a number")
-            maximum = found
-        if unknown := fields.keys() - {b"id", b"maximum"}:
-            raise ClientError(f"ERR a throttle has no field '{shown(min(unknown))}'")
-        throttles.set(tid, maximum, 0, now)
-        return len(fields) if limit is None else 0
-
-    def _tid(self, key: bytes) -> str:
-        return self.qless.scoped_throttle(decode_name(key.removeprefix(THROTTLE_KEY)))
-
-    def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
-        """Add items one by one at one end of a list, and return its length."""
-        return queue_patterns.add_priorities(self.qless, items, left=left)
-
-    def delete(self, key: bytes, now: int) -> bool:
-        """Remove a key, and return whether it existed."""
-        if key.startswith(THROTTLE_KEY):
-            self.qless.refresh()
-            throttles, tid = self.qless.throttles, self._tid(key)
-            if tid not in throttles.limits:
-                return False
-            if self.engine.unavailable:
-                raise QlessRefused
-            throttles.delete(tid, now)
-            return True
-        return queue_patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
+        return zset_key(read, score)
 
     # Jobs
 
@@ -483,17 +386,17 @@ class RedisView:
 
     def _job_part(self, job: Job, part: str) -> Key | None:
         if part == "history":
-            return _list(lambda: [fields.of_stage(*stage) for stage in read_details(job).log])
+            return list_key(lambda: [fields.of_stage(*stage) for stage in read_details(job).log])
         if part == "dependencies":
-            return _set(lambda: self._dependencies(job))
+            return set_key(lambda: self._dependencies(job))
         if part == "dependents":
-            return _long_key("set", lambda: self._dependents(job))
+            return long_key("set", lambda: self._dependents(job))
         return None
 
     def _dependents(self, job: Job) -> Iterator[bytes | None]:
         seq = 0
         while seq := self.engine.next_dependent(job, seq):
-            dependent = self.engine.jobs.get(seq)
+            dependent = self.engine.job(seq)
             yield None if dependent is None else self._jid(dependent)
 
     def _dependencies(self, job: Job) -> list[str]:
@@ -507,11 +410,11 @@ class RedisView:
 
     def _completed(self) -> Key:
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for job in list(self.engine.done_kept.values()):
+            for job in list(self.engine.tables.done_kept.values()):
                 shown = self.qless.is_listed(job.queue)
                 yield (self._jid(job), read_details(job).done_at / SECOND) if shown else None
 
-        return _long_key("zset", rows)
+        return long_key("zset", rows)
 
     # Tags, failures, workers, numbers
 
@@ -520,14 +423,14 @@ class RedisView:
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
             for seq, when in list(peers.items()):
-                job = self.engine.jobs.get(seq)
+                job = self.engine.job(seq)
                 shown = job is not None and self.qless.is_listed(job.queue)
                 yield (self._jid(job), when / SECOND) if shown and job is not None else None
 
-        return _long_key("zset", rows)
+        return long_key("zset", rows)
 
     def _is_listed(self, seq: int) -> bool:
-        job = self.engine.jobs.get(seq)
+        job = self.engine.job(seq)
         return job is not None and self.qless.is_listed(job.queue)
 
     def _jid(self, job: Job) -> bytes:
@@ -551,7 +454,7 @@ class RedisView:
         another database or of a group that was returned before.
         """
         known: set[str] = set()
-        for job in (*self.engine.dead.values(), *self.engine.dead_kept.values()):
+        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values()):
             group = queries.group_of(job) if self.qless.is_listed(job.queue) else None
             yield None if group is None or group in known else encode_name(group)
             if group is not None:
@@ -561,13 +464,13 @@ class RedisView:
         """Return the failures, the newest first."""
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            failed = (*self.engine.dead.values(), *self.engine.dead_kept.values())
+            failed = (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values())
             for number, job in enumerate(failed):
                 mine = self.qless.is_listed(job.queue) and queries.group_of(job) == group
                 failed_at = 0 if job.history.failure is None else job.history.failure.last_at
                 yield (self._jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
 
-        key = _long_key("zset", rows)
+        key = long_key("zset", rows)
         assert key.slices is not None
         in_order = key.slices
 
@@ -579,7 +482,9 @@ class RedisView:
     def _held(self) -> Iterator[Job]:
         """Return the jobs that Qless workers hold, without those that were reported as lost."""
         leased = (
-            job for job in self.engine.leased.values() if job.history.holder_protocol == QLESS
+            job
+            for job in self.engine.tables.leased.values()
+            if job.history.holder_protocol == QLESS
         )
         mine = (job for job in leased if self.qless.is_listed(job.queue))
         return (job for job in mine if read_details(job).lapsed_at is None)
@@ -589,15 +494,15 @@ class RedisView:
         if part != "jobs":
             return None
         held = [job for job in self._held() if job.history.holder == worker]
-        return _zset(
-            lambda: _sorted(
+        return zset_key(
+            lambda: sorted_scores(
                 (self.qless.local(job.jid), job.history.deadline / SECOND) for job in held
             )
         )
 
     def _timed(self, times: dict[str, int]) -> Scores:
         mine = ((name, when) for name, when in times.items() if self.qless.is_listed(name))
-        return _sorted((self.qless.local(name), when / SECOND) for name, when in mine)
+        return sorted_scores((self.qless.local(name), when / SECOND) for name, when in mine)
 
     def _tracked(self) -> Iterator[tuple[bytes, float] | None]:
         qless, times = self.qless, self.qless.tracked
@@ -616,12 +521,12 @@ class RedisView:
         if not moment.isdigit() or len(moment) > 12:
             return None
         day, remainder = divmod(int(moment) * SECOND, DAY)
-        found = self.engine.current_statistics().days.get((self.qless.scoped(queue), day))
+        found = self.engine.queue_days().get((self.qless.scoped(queue), day))
         if found is None or remainder or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":
             return self._stats_key(found)
-        return _hash(lambda: fields.of_spread(found.wait if name == "wait" else found.run))
+        return hash_key(lambda: fields.of_spread(found.wait if name == "wait" else found.run))
 
     def _stats_key(self, day: QueueDay) -> Key:
         """Return the counts of a day, one of which requires a scan of all failed jobs."""
@@ -643,68 +548,3 @@ class RedisView:
 
 def _is_in(job: Job | None, queue: Queue, state: int) -> TypeGuard[Job]:
     return job is not None and job.state == state and job.queue == queue.name
-
-
-# Kinds of keys
-
-
-def _zset(read: Callable[[], Scores], score: Callable[[str], float | None] | None = None) -> Key:
-    return Key("zset", lambda: len(read()), read, score)
-
-
-def _hash(read: Callable[[], Fields]) -> Key:
-    return Key("hash", lambda: len(read()), read)
-
-
-def _list(read: Callable[[], list[bytes]]) -> Key:
-    return Key("list", lambda: len(read()), read)
-
-
-def _set(read: Callable[[], Iterable[str]]) -> Key:
-    def members() -> list[bytes]:
-        return [encode_name(member) for member in read()]
-
-    return Key("set", lambda: len(members()), members)
-
-
-def _long_key(
-    kind: str,
-    rows: Callable[[], Iterable[Any]],
-    score: Callable[[str], float | None] | None = None,
-) -> Key:
-    """A key with any number of members, read in slices. `rows` returns its members, and None for
-    each examined item that is not a member.
-    """
-
-    def read() -> list[Any]:
-        """Return all members at once."""
-        found = [row for row in rows() if row is not None]
-        return sorted(found, key=lambda member: (member[1], member[0])) if kind == "zset" else found
-
-    def slices() -> Generator[None, None, list[Any]]:
-        found: list[Any] = []
-        for number, row in enumerate(rows(), 1):
-            if row is not None:
-                found.append(row)
-            if number % SLICE_SIZE == 0:
-                yield
-        if kind != "zset":
-            return found
-        order = yield from sort_in_slices((score, name) for name, score in found)
-        return (yield from map_in_slices(order, lambda row: (row[1], row[0])))
-
-    def exists() -> bool:
-        return any(row is not None for row in rows())
-
-    return Key(kind, lambda: len(read()), read, score, slices, exists, rows)
-
-
-def _sorted(found: Iterable[tuple[str, float]]) -> Scores:
-    """Sort by score, the lowest first, then by bytes."""
-    members = ((encode_name(name), score) for name, score in found)
-    return sorted(members, key=lambda member: (member[1], member[0]))
-
-
-def writable_kind(key: bytes) -> str:
-    """Return the type of a writable key of Qless, or an empty string for any other key."""
-    return "hash" if key.startswith(THROTTLE_KEY) else WRITABLE.get(key, "")

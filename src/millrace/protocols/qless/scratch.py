@@ -14,6 +14,7 @@ from .commands import NOT_INTEGER, WRONG_TYPE, integer
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
+    from .multi import Multi
 
 #: Overhead of a key and of each member, in bytes.
 MEMBER_COST: Final = 64
@@ -65,8 +66,8 @@ class ScratchKeys:
         self._waiters: dict[bytes, dict[QlessConnection, None]] = {}
         #: Lists that got an item while a connection waited for it.
         self.pushed: dict[bytes, None] = {}
-        #: Connections that watch a key for EXEC.
-        self._watchers: dict[bytes, set[QlessConnection]] = {}
+        #: The state of the connections that watch a key for EXEC.
+        self._watchers: dict[bytes, set[Multi]] = {}
 
     # Reading
 
@@ -336,10 +337,10 @@ class ScratchKeys:
 
     # Watching
 
-    def watch(self, key: bytes, watcher: "QlessConnection") -> None:
+    def watch(self, key: bytes, watcher: "Multi") -> None:
         self._watchers.setdefault(key, set()).add(watcher)
 
-    def unwatch(self, key: bytes, watcher: "QlessConnection") -> None:
+    def unwatch(self, key: bytes, watcher: "Multi") -> None:
         watchers = self._watchers.get(key, set())
         watchers.discard(watcher)
         if not watchers:

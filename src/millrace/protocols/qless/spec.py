@@ -35,6 +35,7 @@ def make_hub(settings: QlessConfig, context: HubContext) -> QlessHub:
         password=settings.password,
         dialect=settings.dialect,
         max_connections=context.max_connections,
+        rule=context.rule,
         max_line=context.max_line,
     )
     api = QlessApi(hub)

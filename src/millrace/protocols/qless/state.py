@@ -7,10 +7,8 @@ index may be out of date after a change by another protocol, so every entry is c
 used.
 """
 
-import re
-from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from millrace.engine.annotations import TRACKED, ensure_details, read_details, tracking_origin
 from millrace.engine.engine import Engine
@@ -19,77 +17,36 @@ from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
 from millrace.engine.recurring import RecurringJob, read_recurring
 from millrace.engine.states import READY
-from millrace.engine.statistics import KEPT_DAYS
-from millrace.protocols.queue_rules import unlimited_engine
 from millrace.protocols.registry import QLESS
 
-from . import lua_values as lua
+from .databases import DatabaseNames
 from .job_view import state_of
-from .names import encode_name
+from .options import CONFIG_PREFIX, QlessOptions, queue_of_option
+from .publisher import Publisher
 from .throttles import Throttles
+from .workers import WORKER_PREFIX, QlessWorkers
 
 if TYPE_CHECKING:
     from .hub import QlessHub
 
 
-_CONFIG: Final = "qless/config/"
 _QUEUE: Final = "qless/queue/"
 _PAUSED: Final = "qless/paused/"
-_WORKER: Final = "qless/worker/"
 PATTERNS: Final = "qless/patterns/"
 #: Prefixes of the settings that FLUSHDB and FLUSHALL remove.
 _SETTING_PREFIXES: Final = (
-    _CONFIG,
+    CONFIG_PREFIX,
     TRACKED,
     RECURRING,
     _QUEUE,
     _PAUSED,
-    _WORKER,
+    WORKER_PREFIX,
     LIMIT_PREFIX,
     PATTERNS,
 )
 
-DEFAULTS: Final[dict[str, Any]] = {
-    "application": "qless",
-    "heartbeat": 60,
-    "grace-period": 10,
-    "stats-history": 30,
-    "histogram-history": 7,
-    "jobs-history-count": 50000,
-    "jobs-history": 604800,
-}
-#: `<queue>-max-concurrency` is the maximum number of running jobs of a queue.
-MAX_CONCURRENCY: Final = "-max-concurrency"
-#: Suffixes of the options of one queue, and the prefix of the option that the spec names
-#: differently.
-_QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
-_HEARTBEAT_OF: Final = "heartbeat-"
-#: Options with a default that lists omit.
-UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
-#: Maximum number of workers in the list, because clients choose their names.
-MAX_WORKERS: Final = 10_000
-#: Minimum number of microseconds between two writes of a worker's last activity.
-WORKER_WRITE_INTERVAL: Final = 60_000_000
-
-#: Events of tracked jobs that dialect A publishes on channels without a prefix.
-_UNPREFIXED_EVENTS: Final = frozenset(
-    {"put", "popped", "completed", "failed", "stalled", "canceled"}
-) | {
-    "track",
-    "untrack",
-}
-
-_DATABASE: Final = re.compile(r"db(?:[1-9]|1[0-5]):")
-
-
-def database_prefix(number: int) -> str:
-    return f"db{number}:" if number else ""
-
-
-def database_of(name: str) -> str:
-    """Return the prefix of the database of an engine's name. It is empty for database 0."""
-    found = _DATABASE.match(name)
-    return "" if found is None else found[0]
+#: Maximum number of queues that are remembered after a client has removed their names.
+MAX_FORGOTTEN: Final = 10_000
 
 
 def _is_of_qless(prefix: str, value: bytes) -> bool:
@@ -103,44 +60,27 @@ def _is_of_qless(prefix: str, value: bytes) -> bool:
     return origin in {NO_PROTOCOL, QLESS}
 
 
-def _queue_of_option(option: str) -> str | None:
-    """Return the queue of an option such as `<queue>-heartbeat`; None if it has none."""
-    database = database_of(option)
-    local = option.removeprefix(database)
-    for ending in _QUEUE_OPTIONS:
-        if local.endswith(ending):
-            return database + local.removesuffix(ending)
-    if local.startswith(_HEARTBEAT_OF):
-        return database + local.removeprefix(_HEARTBEAT_OF)
-    return None
-
-
 def is_held(job: Job, worker: str) -> bool:
     """Return whether this worker holds the job. Another protocol may have a worker of this name."""
     return job.holder == worker and job.holder_protocol == QLESS
 
 
-class Qless:
+class Qless(DatabaseNames):
     def __init__(self, hub: "QlessHub") -> None:
         self.hub = hub
         self.engine: Engine = hub.engine
-        #: Workers, and the time of the last activity of each.
-        self.workers: OrderedDict[str, int] = OrderedDict()
-        #: Whether the current command is of dialect A or of the spec. Its channels have no prefix.
-        self.early = False
         #: Whether the lower priority number runs first in the dialect of the current command.
         self.lower_first = False
-        #: The job whose data the current command writes apart from its other members, and whether
-        #: its dialect writes data as a string.
-        self.apart: Job | None = None
-        self.apart_is_quoted = False
         self._built_for = (-1, -1)
-        self.config: dict[str, str] = {}
-        self._configured()
+        self.options = QlessOptions(self.engine, self)
+        self.workers = QlessWorkers(self.engine, self, self.options)
+        self.publisher = Publisher(self.engine, self, hub.pubsub)
         #: Time of the first put of each queue, by the callers' clocks.
         self.first_seen: dict[str, int] = {}
         #: Queues that were paused before their first job was put.
         self.paused_ahead: set[str] = set()
+        #: Queues whose names a client has removed. Their jobs and statistics stay until a flush.
+        self.forgotten: set[str] = set()
         self.throttles = Throttles(self)
 
     # Building
@@ -153,7 +93,7 @@ class Qless:
     def _build(self) -> None:
         engine = self.engine
         self._built_for = (engine.revert_count, engine.flush_count)
-        self.config = self.stored_config()
+        self.options.load()
         self.first_seen.clear()
         self.paused_ahead.clear()
         for key, value in engine.settings.items():
@@ -163,19 +103,8 @@ class Qless:
             elif key.startswith(_PAUSED):
                 if self.hub.allows(key[len(_PAUSED) :]):
                     self.paused_ahead.add(key[len(_PAUSED) :])
-            elif key.startswith(_WORKER):
-                self.workers.setdefault(key[len(_WORKER) :], int(value))
-        self._configured()
-        self._limit_queues()
-        for job in engine.leased.values():
-            if job.holder_protocol == QLESS:
-                self.workers.setdefault(job.holder, job.leased_at)
-
-    def stored_config(self) -> dict[str, str]:
-        """Return the options as the store has them."""
-        settings, start = self.engine.settings, len(_CONFIG)
-        options = [key for key in settings if key.startswith(_CONFIG)]
-        return {key[start:]: settings[key].decode() for key in options}
+            elif key.startswith(WORKER_PREFIX):
+                self.workers.last_seen.setdefault(key[len(WORKER_PREFIX) :], int(value))
 
     def flush(self) -> None:
         """Remove all state except the scripts."""
@@ -183,7 +112,7 @@ class Qless:
             if key.startswith(_SETTING_PREFIXES):
                 self.engine.set_setting(key, None)
         self.engine.load_settings()
-        self.workers.clear()
+        self.workers.last_seen.clear()
         self._build()
 
     def forget_all(self, *, everything: bool) -> None:
@@ -201,9 +130,12 @@ class Qless:
             ):
                 self.engine.set_setting(key, None)
         self.engine.load_settings()
-        for worker in [name for name in self.workers if everything or self.is_listed(name)]:
-            del self.workers[worker]
-        seen = [name for name in self.first_seen if everything or self.is_listed(name)]
+        last_seen = self.workers.last_seen
+        for worker in [name for name in last_seen if everything or self.is_listed(name)]:
+            del last_seen[worker]
+        known = dict.fromkeys((*self.first_seen, *self.forgotten))
+        seen = [name for name in known if everything or self.is_listed(name)]
+        self.forgotten.difference_update(seen)
         empty = [name for name in seen if not self._has_jobs(name)]
         for name in empty:
             self.engine.forget_queue(name)
@@ -215,10 +147,10 @@ class Qless:
         allowed queue, or a worker, because only clients of this port are listed as workers.
         """
         rule = self.hub.rule
-        if rule is None or prefix == _WORKER:
+        if rule is None or prefix == WORKER_PREFIX:
             return True
         if prefix == TRACKED:
-            job = unlimited_engine(self.engine).find(name)
+            job = self.engine.table.by_jid.get(name)
             return job is None or rule.allows(job.queue)
         queue = self._queue_of(prefix, name)
         return queue is not None and rule.allows(queue)
@@ -231,53 +163,22 @@ class Qless:
             return self.engine.recurring.by_id[name].queue
         if prefix == LIMIT_PREFIX and name.startswith(QUEUE_KEY_PREFIX):
             return name.removeprefix(QUEUE_KEY_PREFIX)
-        return _queue_of_option(name) if prefix == _CONFIG else None
+        return queue_of_option(name) if prefix == CONFIG_PREFIX else None
 
     def _has_jobs(self, name: str) -> bool:
-        queue = self.engine.queues.get(name)
+        queue = self.engine.queue(name)
         return queue is not None and any(queue.counts)
-
-    def worker_seen(self, worker: str, now: int) -> None:
-        """Record the activity of a worker."""
-        workers, worker = self.workers, self.scoped(worker)
-        if worker not in workers:
-            self._forget_workers(now)
-        workers[worker] = now
-        workers.move_to_end(worker)
-        key = _WORKER + worker
-        kept = self.engine.settings.get(key)
-        if kept is None or abs(now - int(kept)) >= WORKER_WRITE_INTERVAL:
-            self.engine.set_setting(key, b"%d" % now, must_wait=False)
-
-    def forget_worker(self, worker: str) -> None:
-        """Remove a worker from the list."""
-        self.workers.pop(worker, None)
-        if _WORKER + worker in self.engine.settings:
-            self.engine.set_setting(_WORKER + worker, None)
-
-    def _forget_workers(self, now: int) -> None:
-        """Remove the workers of the current database that are too old, and the oldest of all if
-        there are too many.
-        """
-        oldest = now - lua.to_microseconds(self.setting("max-worker-age"))
-        while len(self.workers) >= MAX_WORKERS:
-            self.forget_worker(next(iter(self.workers)))
-        for name, heard in list(self.workers.items()):
-            if self.is_listed(name):
-                if heard > oldest:
-                    return
-                self.forget_worker(name)
 
     # Finding
 
     def find(self, jid: str) -> Job | None:
         """Return the job with an id in the current database."""
-        by_jid, prefix = self.engine.by_jid, self.hub.prefix
+        find, prefix = self.engine.find, self.hub.prefix
         if not prefix:
-            return by_jid.get(jid)
-        job = by_jid.get(prefix + jid)
+            return find(jid)
+        job = find(prefix + jid)
         if job is None:  # another protocol may have pushed it into a queue of this database
-            job = by_jid.get(jid)
+            job = find(jid)
             job = job if job is not None and job.queue.startswith(prefix) else None
         return job
 
@@ -301,8 +202,10 @@ class Qless:
         if details.front or details.parked is not None:
             return  # it lost its lock before the crash, or waits for a throttle
         if self.engine.reclaim(job, worker, QLESS, now):
-            ensure_details(job).add_entry("popped", now, self.max_history, {"worker": worker})
-            self.worker_seen(worker, now)
+            ensure_details(job).add_entry(
+                "popped", now, self.options.max_history, {"worker": worker}
+            )
+            self.workers.seen(worker, now)
 
     @property
     def recurring(self) -> dict[str, RecurringJob]:
@@ -322,50 +225,11 @@ class Qless:
         """Return the jobs of each tag, with the time at which they got it."""
         return self.engine.annotations.tags
 
-    # Databases: names of database 5 have the prefix `db5:` in the engine, and names of database 0
-    # have no prefix
-
-    def scoped(self, name: str) -> str:
-        """Return the engine's name for a client's name."""
-        return self.hub.prefix + name
-
-    def queue_name(self, name: str) -> str:
-        """Return the engine's name for a queue that a command names; the port may refuse it."""
-        name, rule = self.hub.prefix + name, self.hub.rule
-        if rule is not None:
-            rule.check(name)
-        return name
-
-    def local(self, name: str) -> str:
-        """Return the client's name for an engine's name."""
-        prefix = self.hub.prefix
-        return name.removeprefix(prefix) if prefix else name
-
-    def is_listed(self, name: str) -> bool:
-        """Return whether a name belongs to the current database."""
-        prefix = self.hub.prefix
-        if prefix:
-            return name.startswith(prefix)
-        return not name.startswith("db") or database_of(name) == ""
-
-    def scoped_throttle(self, tid: str) -> str:
-        if tid.startswith(QUEUE_KEY_PREFIX):
-            return QUEUE_KEY_PREFIX + self.scoped(tid.removeprefix(QUEUE_KEY_PREFIX))
-        return self.scoped(tid)
-
-    def local_throttle(self, tid: str) -> str:
-        if tid.startswith(QUEUE_KEY_PREFIX):
-            return QUEUE_KEY_PREFIX + self.local(tid.removeprefix(QUEUE_KEY_PREFIX))
-        return self.local(tid)
-
-    def owns_throttle(self, tid: str) -> bool:
-        return self.is_listed(tid.removeprefix(QUEUE_KEY_PREFIX))
-
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
         """Return the jobs of a queue in a state other than ready. This scans all jobs of that
         state.
         """
-        index = self.engine.index_of(state)
+        index = self.engine.tables.by_state(state)
         return (job for job in index.values() if job.queue == name)
 
     def recurring_count(self, queue: str) -> int:
@@ -383,45 +247,6 @@ class Qless:
         """Return the state of a job for a reply."""
         return "waiting" if self.engine.deadlines.is_found_due(job) else state_of(job)
 
-    # Settings
-
-    def check_option(self, option: str) -> None:
-        """Raise an error if the option belongs to a queue that the rule of the port excludes."""
-        queue, rule = _queue_of_option(option), self.hub.rule
-        if queue is not None and rule is not None:
-            rule.check(queue)
-
-    def set_config(self, option: str, value: str | None) -> None:
-        if value is None:
-            self.config.pop(option, None)
-        else:
-            self.config[option] = value
-        self.engine.set_setting(_CONFIG + option, None if value is None else value.encode())
-        if not self.hub.prefix:
-            self._configured()
-        if option.endswith(MAX_CONCURRENCY):
-            self._limit_queues()
-
-    def _limit_queues(self) -> None:
-        """Pass the maximum number of running jobs of each queue to the engine."""
-        limits = self.engine.limits
-        for queue in list(limits.concurrency):
-            limits.set_concurrency(queue, 0)
-        for option in self.config:
-            maximum = self._set(option) if option.endswith(MAX_CONCURRENCY) else None
-            if maximum is not None:
-                limits.set_concurrency(option.removesuffix(MAX_CONCURRENCY), maximum)
-
-    def _configured(self) -> None:
-        """Cache the settings that are read often."""
-        #: Maximum number of entries in the history of a job.
-        self.max_history = int(self.setting("max-job-history"))
-        #: Retention time and maximum number of completed jobs, for all databases.
-        self.completed_retention = lua.to_microseconds(self.setting("jobs-history"))
-        self.max_completed = self.setting("jobs-history-count")
-        self._usual_heartbeat = lua.to_microseconds(self.setting("heartbeat"))
-        self.engine.statistics.keep_days = max(KEPT_DAYS, int(self.setting("stats-history")))
-
     def put_recurring(self, recurring: RecurringJob) -> None:
         self.engine.recurring.put(recurring)
 
@@ -431,12 +256,12 @@ class Qless:
     # Pauses of queues that do not exist yet
 
     def is_paused(self, queue: str) -> bool:
-        known = self.engine.queues.get(queue)
+        known = self.engine.queue(queue)
         return (known is not None and known.paused) or queue in self.paused_ahead
 
     def pause(self, queue: str, now: int, *, paused: bool) -> None:
         """Pause or unpause a queue. A queue that does not exist is not listed."""
-        known = self.engine.queues.get(queue)
+        known = self.engine.queue(queue)
         if known is not None and known.registered:
             self.engine.pause(queue, paused=paused, now=now)
             paused = False
@@ -459,67 +284,8 @@ class Qless:
             self.first_seen[queue] = now
             self.engine.set_setting(_QUEUE + queue, b"%d" % now)
 
-    def forget_queue(self, queue: str) -> None:
+    def forget_queue(self, queue: str, *, by_client: bool = False) -> None:
         if self.first_seen.pop(queue, None) is not None:
+            if by_client and len(self.forgotten) < MAX_FORGOTTEN:
+                self.forgotten.add(queue)
             self.engine.set_setting(_QUEUE + queue, None)
-
-    # Configuration
-
-    def setting(self, option: str, default: float = 0) -> float:
-        """Return a numeric setting. A value that is not a number is ignored."""
-        found = self._set(self.scoped(option))
-        if found is not None:
-            return found
-        return float(DEFAULTS.get(option, UNLISTED.get(option, default)))
-
-    def _set(self, option: str) -> float | None:
-        value = self.config.get(option)
-        return None if value is None else lua.tonumber(value.encode())
-
-    def heartbeat(self, queue: str) -> int:
-        """Return the lock duration of a queue. The spec and the code use different option names."""
-        if not self.config:
-            return self._usual_heartbeat
-        queue = self.local(queue)
-        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
-            found = self._set(self.scoped(option))
-            if found is not None:
-                return lua.to_microseconds(found)
-        return lua.to_microseconds(self.setting("heartbeat"))
-
-    # Events
-
-    @property
-    def has_subscribers(self) -> bool:
-        """Return whether any client has a subscription."""
-        pubsub = self.hub.pubsub
-        return bool(pubsub.channels or pubsub.patterns)
-
-    def publish(self, channel: str, message: bytes) -> None:
-        if not self.has_subscribers:
-            return
-        pubsub, name = self.hub.pubsub, encode_name(channel)
-        pubsub.publish(b"ql:" + name, message, changes=True)
-        if channel in _UNPREFIXED_EVENTS and (self.early or name in pubsub.channels):
-            pubsub.publish(name, message, changes=True)
-
-    def publish_log(self, fields: dict[str, Any], worker: str = "") -> None:
-        """Publish an event to the worker concerned, then to the log channel."""
-        if self.has_subscribers:
-            message = lua.event(fields)
-            if worker:
-                self.publish(f"w:{worker}", message)
-            self.publish("log", message)
-
-    def publish_lock_lost(self, job: Job) -> None:
-        """Publish that a worker has lost its lock on a job."""
-        fields = {"jid": self.local(job.jid), "event": "lock_lost", "worker": job.holder}
-        self.publish_log(fields, job.holder)
-
-    def publish_failed(self, job: Job, worker: str, group: str, message: str) -> None:
-        about = {"message": message, "jid": self.local(job.jid), "group": group}
-        self.publish_log({**about, "event": "failed", "worker": worker})
-
-    def publish_tracked(self, event: str, jid: str) -> None:
-        if jid in self.tracked:
-            self.publish(event, encode_name(self.local(jid)))

@@ -79,23 +79,23 @@ class Throttles:
 
     def throttled(self, queue: str) -> list[Job]:
         """Return the throttled jobs of a queue, the longest waiting first."""
-        known = self.q.engine.queues.get(queue)
+        known = self.q.engine.queue(queue)
         parked = [] if known is None else known.ready.parked.values()
         return sorted(parked, key=_wait)
 
     def throttled_in_slices(self, queue: str) -> Generator[None, None, list[Job]]:
-        known = self.q.engine.queues.get(queue)
+        known = self.q.engine.queue(queue)
         parked = [] if known is None else list(known.ready.parked.values())
         rows = ((*_wait(job), number, job) for number, job in enumerate(parked))
         return (yield from map_in_slices((yield from sort_in_slices(rows)), lambda row: row[-1]))
 
     def count(self, queue: str) -> int:
         """Return the number of throttled jobs of a queue."""
-        known = self.q.engine.queues.get(queue)
+        known = self.q.engine.queue(queue)
         return 0 if known is None else len(known.ready.parked)
 
     def _visible(self, jobs: list[Job]) -> list[Job]:
-        return [job for job in jobs if self.q.hub.allows(job.queue)]
+        return [job for job in jobs if self.q.engine.allows(job.queue)]
 
     def release(self, tid: str, jid: str, now: int) -> None:
         """Release a job from a throttle that it holds or waits for."""
@@ -131,13 +131,15 @@ class Throttles:
         wanted. `max-pop-retry` is the number of rounds, so a pop may return fewer jobs than
         possible.
         """
-        known = self.q.engine.queues.get(queue)
+        known = self.q.engine.queue(queue)
         if known is None or count <= 0:
             return []
         self._limits.unpark_freed(now)  # the locks of some jobs may just have expired
         self._limits.unpark_released(known, now)
         local = self.q.local(queue)
-        rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
+        rounds = self.q.options.number(
+            f"{local}-max-pop-retry", self.q.options.number("max-pop-retry", 1)
+        )
         popped: list[Job] = []
         while rounds > 0 and len(popped) < count:
             found = self._first(known, count - len(popped))

@@ -13,7 +13,7 @@ from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.protocols.buffers import ByteBuffer
-from millrace.protocols.connection import Connection
+from millrace.protocols.connection import Connection, FixedReply
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.registry import WORKQ
 from millrace.protocols.slices import SLICE_SIZE
@@ -24,7 +24,7 @@ from .arguments import Flags
 from .hub import WorkqHub
 from .inspection import UnknownObject
 
-OK: Final = b"+OK\r\n"
+OK_REPLY: Final = FixedReply(b"+OK\r\n")
 TIMEOUT: Final = b"-TIMEOUT\r\n"
 NOT_FOUND: Final = b"-NOT-FOUND\r\n"
 CRLF: Final = b"\r\n"
@@ -62,7 +62,7 @@ class WorkqCommand(NamedTuple):
 
 class WorkqConnection(Connection):
     def __init__(self, hub: WorkqHub) -> None:
-        super().__init__(hub.engine, hub.code)
+        super().__init__(hub)
         self.hub = hub
         self._input = ByteBuffer(hub.max_line)
         #: A command whose block is incomplete, and the block's size with CRLF.
@@ -149,9 +149,11 @@ class WorkqConnection(Connection):
             args = [word for word in args if word]
         flags: Flags = {}
         good = True
-        if b" -" in line:
+        if line.find(b" -") >= 0:
             args, flags, good = arguments.split_flags(args)
         command = COMMANDS.get(verb)
+        if command is None:
+            good = arguments.split_flags(line.split(b" "))[2]  # the first word can be a flag
         if not good:
             self._refuse(arguments.INVALID_FLAGS, command, args)
         elif command is None and is_web_request(line):
@@ -268,7 +270,7 @@ class WorkqConnection(Connection):
         self.engine.cancel_wait(waiter)
         if self._runs:
             self._runs = False
-            job = self.engine.jobs.get(waiter.seq)
+            job = self.engine.job(waiter.seq)
             if job is not None:
                 self.engine.cancel(job, now, deferrable=True)
 
@@ -282,11 +284,11 @@ class WorkqConnection(Connection):
 
     def _add(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
         self._push(jobs.read_add(args, flags, payload, now), now)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _schedule(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
         self._push(jobs.read_schedule(args, flags, payload, now), now)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _push(self, push: NewJob, now: int) -> Job:
         """Push, or report a duplicate id. The report waits until the first push is durable."""
@@ -338,7 +340,7 @@ class WorkqConnection(Connection):
     def timed_out(self, now: int) -> None:
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
-        job = self.engine.jobs.get(waiter.seq) if self._runs else None
+        job = self.engine.job(waiter.seq) if self._runs else None
         if job is not None and job.state == LEASED:  # a worker has the job
             until = job.deadline if job.deadline != FOREVER else job.leased_at + job.lease_duration
             if until > now:
@@ -387,8 +389,8 @@ class WorkqConnection(Connection):
     def _open_queues(self, names: tuple[str, ...]) -> None:
         engine = self.engine
         for name in names:
-            queue = engine.queues.get(name)
-            if (queue is None or not queue.registered) and len(engine.queues) < MAX_QUEUES:
+            queue = engine.queue(name)
+            if (queue is None or not queue.registered) and len(engine.tables.queues) < MAX_QUEUES:
                 engine.open_queue(name)
 
     def _lease_from(self, names: tuple[str, ...], timeout: int, now: int) -> None:
@@ -424,13 +426,13 @@ class WorkqConnection(Connection):
     def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
         self.engine.complete(job, now, WORKQ, result=result, unleased=True)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _fail(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
         message = result[:MAX_MESSAGE].decode("utf-8", "replace")
         self.engine.fail(job, now, WORKQ, FAILED, message, [], result=result, unleased=True)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _unfinished(self, args: list[bytes], flags: Flags) -> Job:
         """The job that a result is for. An error waits until the state it reports is durable."""
@@ -455,7 +457,7 @@ class WorkqConnection(Connection):
             self.caller.wait()
             raise UnknownObject
         self.engine.cancel(job, now, WORKQ)
-        self.reply(OK)
+        self.reply_fixed(OK_REPLY)
 
     def _inspect(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         pieces = inspection.inspect_object(self.hub, args, flagged=bool(flags))

@@ -3,6 +3,7 @@
 from typing import ClassVar, Final
 
 from millrace.engine.engine import Engine
+from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.connection import Hub
 from millrace.protocols.registry import WORKQ
 
@@ -23,8 +24,9 @@ class WorkqHub(Hub):
         dialect: str = "spec",
         max_connections: int = 10_000,
         max_line: int = 64 << 20,
+        rule: QueueRule | None = None,
     ) -> None:
-        super().__init__(engine, max_connections)
+        super().__init__(engine, max_connections, rule)
         self.started_at = started_at
         #: The original server's lease line has four fields, the spec's three.
         self.with_ttr = dialect == "original"

@@ -9,10 +9,10 @@ from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY, SCHEDULED
+from millrace.engine.tables import examined
 from millrace.protocols.connection import MAX_JOINED_BYTES
 from millrace.protocols.errors import ClientError
 from millrace.protocols.payload_reads import forget, read_ahead
-from millrace.protocols.queue_rules import examined
 from millrace.protocols.slices import sort_in_slices
 
 from . import arguments, jobs
@@ -85,7 +85,7 @@ def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
 
 
 def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
-    for job in examined(engine.scheduled):
+    for job in examined(engine.tables.scheduled):
         if job is not None and job.queue == queue:
             yield -job.rank, job.due_at, job.seq
         else:
@@ -94,7 +94,7 @@ def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
 
 def _still_there(engine: Engine, rows: list[Any]) -> list[Job]:
     """The jobs of rows that end with their seqs, without those removed meanwhile."""
-    found = [engine.jobs.get(row[-1]) for row in rows]
+    found = [engine.job(row[-1]) for row in rows]
     return [job for job in found if job is not None]
 
 
@@ -111,10 +111,10 @@ def _queue(hub: WorkqHub, args: list[bytes]) -> Pieces:
 
 def _queues(hub: WorkqHub, args: list[bytes]) -> Pieces:
     offset, limit = arguments.parse_cursor_offset(args[0]), arguments.parse_limit(args[1])
-    queues = list(hub.engine.queues.values())
+    queues = list(hub.engine.tables.queues.values())
     # The order of code points is the order of the names in UTF-8.
     names = yield from sort_in_slices(_registered_names(queues))
-    found = [hub.engine.queues.get(name) for name in names[offset : offset + limit]]
+    found = [hub.engine.queue(name) for name in names[offset : offset + limit]]
     shown = [queue for queue in found if queue is not None]
     yield b"+OK %d\r\n" % len(shown) + b"".join(map(_lengths, shown))
 
@@ -143,7 +143,7 @@ _OBJECTS: Final[dict[bytes, tuple[int, Callable[[WorkqHub, list[bytes]], Pieces]
 
 
 def _queue_of(engine: Engine, name: str) -> Queue:
-    queue = engine.queues.get(name)
+    queue = engine.queue(name)
     if queue is None or not queue.registered:
         raise UnknownObject
     return queue

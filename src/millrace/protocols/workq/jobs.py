@@ -114,7 +114,7 @@ def id_of(job: Job) -> str:
 
 def find(engine: Engine, jid: str) -> Job | None:
     """The job with this id; if several jobs have it, the leased one, otherwise the oldest."""
-    job = engine.by_jid.get(jid)
+    job = engine.find(jid)
     if job is None:
         return _find_alias(engine, jid)
     return job if job.state == LEASED else engine.find_leased(jid, WORKQ) or job
@@ -135,7 +135,7 @@ def find_unfinished(engine: Engine, jid: str) -> Job | None:
 
 
 def _find_alias(engine: Engine, jid: str) -> Job | None:
-    job = engine.jobs.get(seq_from_id(jid))
+    job = engine.job(seq_from_id(jid))
     return job if job is not None and id_of(job) == jid else None
 
 

@@ -45,6 +45,7 @@ def make_hub(settings: WorkqConfig, context: HubContext) -> WorkqHub:
         started_at=context.started_at,
         dialect=settings.dialect,
         max_connections=context.max_connections,
+        rule=context.rule,
         max_line=context.max_line,
     )
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.store import records
 from millrace.store.store import StoreState
 
@@ -165,7 +165,7 @@ class Generations:
         self._write(new, changed, unsure, gone)
         return seq is None
 
-    def write_back_all(self, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+    def write_back_all(self, jobs: JobsBySeq, touched: dict[int, None]) -> None:
         """Write the result of replayed turns to the tables, in batches that need little memory."""
         seqs = iter(touched)
         while batch := list(islice(seqs, WRITE_BACK_BATCH_SIZE)):

@@ -8,6 +8,7 @@ from threading import Thread
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.seq_set import SeqSet
 from millrace.store import records
 from millrace.store.errors import ChecksumError
@@ -35,9 +36,9 @@ def open_read_only(path: Path, *, no_writer: bool = False) -> sqlite3.Connection
 class DatabaseContent:
     """The data that was read, and the state that the store needs to continue writing."""
 
-    def __init__(self, db: sqlite3.Connection, jobs: dict[int, Job] | None = None) -> None:
+    def __init__(self, db: sqlite3.Connection, jobs: JobsBySeq | None = None) -> None:
         self._db = db
-        self.snapshot = StoreSnapshot({} if jobs is None else jobs)
+        self.snapshot = StoreSnapshot(JobsBySeq() if jobs is None else jobs)
         self.turn = 0
         self.summary = TurnSummary()
         #: The position of each queue in the order of their creation.
@@ -70,7 +71,7 @@ class DatabaseContent:
             ):
                 records.apply_state(jobs[seq], _state(*row))
         self._replay_turns()
-        self.snapshot.jobs = {seq: job for seq, job in jobs.items() if seq in seqs}
+        self.snapshot.jobs = JobsBySeq(job for job in jobs.values() if job.seq in seqs)
         self.read_stats()
 
     def read_summary(self) -> None:

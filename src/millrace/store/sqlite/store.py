@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.job import Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.store import records
 from millrace.store.errors import StoreError, StoreWriteFailed, SyncFailed
 from millrace.store.store import Progress, StoreSnapshot, StoreState
@@ -109,7 +109,7 @@ class SqliteStore:
     # Reading
 
     def load(
-        self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
+        self, progress: Progress | None = None, jobs: JobsBySeq | None = None
     ) -> StoreSnapshot:
         guard = self._files.guard
         inspection = None if guard is None else Inspection(guard, self._path)

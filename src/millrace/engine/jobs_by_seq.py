@@ -1,0 +1,244 @@
+"""All jobs by seq, in about 8 bytes per job; a dictionary takes 65 to 74, with its keys.
+
+A dictionary has the newest jobs, because most jobs end soon. When it is full, its jobs move to
+groups: a list has the jobs of consecutive seqs. Some jobs stay for months, while all others around
+them end: a group of which few jobs are left is dissolved, and a second dictionary has its jobs.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from .job import Job
+
+_SHIFT: Final = 9
+#: The number of seqs of a group.
+GROUP_SIZE: Final = 1 << _SHIFT
+_MASK: Final = GROUP_SIZE - 1
+#: A group with fewer jobs is dissolved.
+MIN_GROUP_JOBS: Final = GROUP_SIZE // 8
+#: The number of new jobs that are grouped together.
+MAX_RECENT_JOBS: Final = 4 * GROUP_SIZE
+
+
+class JobGroup:
+    """The jobs of consecutive seqs, each at its place, and their number."""
+
+    __slots__ = ("count", "jobs")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.jobs: list[Job | None] = [None] * GROUP_SIZE
+
+
+class JobsBySeq:
+    """A mutable mapping that lists its jobs in the order of their seqs."""
+
+    __slots__ = ("_grouped", "_groups", "_scattered", "grouped_seq", "recent")
+
+    def __init__(self, jobs: Iterable[Job] = ()) -> None:
+        #: The jobs with higher seqs than `grouped_seq`.
+        self.recent: dict[int, Job] = {}
+        self.grouped_seq = -1
+        self._groups: dict[int, JobGroup] = {}
+        #: The number of jobs in groups.
+        self._grouped = 0
+        #: The jobs up to `grouped_seq` whose groups do not exist.
+        self._scattered: dict[int, Job] = {}
+        for job in jobs:
+            self.put(job.seq, job)
+
+    # One job
+
+    def get(self, seq: int) -> Job | None:
+        if seq > self.grouped_seq:
+            return self.recent.get(seq)
+        group = self._groups.get(seq >> _SHIFT)
+        return self._scattered.get(seq) if group is None else group.jobs[seq & _MASK]
+
+    def __getitem__(self, seq: int) -> Job:
+        job = self.get(seq)
+        if job is None:
+            raise KeyError(seq)
+        return job
+
+    def __contains__(self, seq: object) -> bool:
+        return isinstance(seq, int) and self.get(seq) is not None
+
+    def put(self, seq: int, job: Job) -> None:
+        """Add a job, or replace the one with that seq."""
+        if seq > self.grouped_seq and len(self.recent) >= MAX_RECENT_JOBS:
+            self._group_recent()
+        if seq > self.grouped_seq:
+            self.recent[seq] = job
+        else:
+            self._put_older(seq, job)
+
+    def remove(self, seq: int) -> None:
+        """Remove a job, which must exist."""
+        if seq > self.grouped_seq:
+            del self.recent[seq]
+        else:
+            self._remove_older(seq)
+
+    def pop(self, seq: int) -> Job | None:
+        """Remove a job if there is one with that seq, and return it."""
+        job = self.get(seq)
+        if job is not None:
+            self.remove(seq)
+        return job
+
+    def __setitem__(self, seq: int, job: Job) -> None:
+        self.put(seq, job)
+
+    def __delitem__(self, seq: int) -> None:
+        self.remove(seq)
+
+    # All jobs
+
+    def __len__(self) -> int:
+        return len(self.recent) + self._grouped + len(self._scattered)
+
+    def __bool__(self) -> bool:
+        return bool(self.recent) or self._grouped > 0 or bool(self._scattered)
+
+    def __iter__(self) -> Iterator[int]:
+        """The seqs. Jobs may be added and removed between two of them: the result has the seqs of
+        all jobs that stay, and of some others.
+        """
+        for part in self._parts():
+            yield from part
+
+    def values(self) -> list[Job]:
+        found: list[Job] = []
+        for part in self._parts():
+            found += part.values()
+        return found
+
+    def items(self) -> Iterator[tuple[int, Job]]:
+        for part in self._parts():
+            yield from part.items()
+
+    def __eq__(self, other: object) -> bool:
+        jobs = dict(self.items())
+        return jobs == (dict(other.items()) if isinstance(other, JobsBySeq) else other)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def clear(self) -> None:
+        self.recent.clear()
+        self._groups.clear()
+        self._scattered.clear()
+        self._grouped, self.grouped_seq = 0, -1
+
+    def collections(self) -> list[Any]:
+        """Everything that grows with the number of jobs, to be freed in steps."""
+        return [self.recent, self._groups, self._scattered]
+
+    # Groups
+
+    def _put_older(self, seq: int, job: Job) -> None:
+        group = self._groups.get(seq >> _SHIFT)
+        if group is None:
+            self._scattered[seq] = job
+            return
+        if group.jobs[seq & _MASK] is None:
+            group.count += 1
+            self._grouped += 1
+        group.jobs[seq & _MASK] = job
+
+    def _remove_older(self, seq: int) -> None:
+        number = seq >> _SHIFT
+        group = self._groups.get(number)
+        if group is None:
+            del self._scattered[seq]
+            return
+        if group.jobs[seq & _MASK] is None:
+            raise KeyError(seq)
+        group.jobs[seq & _MASK] = None
+        group.count -= 1
+        self._grouped -= 1
+        if group.count < MIN_GROUP_JOBS:
+            self._dissolve(number, group)
+
+    def _group_recent(self) -> None:
+        """Move the recent jobs to groups, except for those of the last one, which may get more."""
+        recent = self.recent
+        last = max(recent) >> _SHIFT
+        self.grouped_seq = (last << _SHIFT) - 1
+        numbers: list[int] = []
+        for seq, job in recent.items():
+            number = seq >> _SHIFT
+            if number == last:
+                continue
+            group = self._groups.get(number)
+            if group is None:
+                self._groups[number] = group = JobGroup()
+                numbers.append(number)
+            group.jobs[seq & _MASK] = job
+            group.count += 1
+            self._grouped += 1
+        self.recent = {seq: job for seq, job in recent.items() if seq >> _SHIFT == last}
+        for number in numbers:
+            group = self._groups[number]
+            if group.count < MIN_GROUP_JOBS:
+                self._dissolve(number, group)
+
+    def _dissolve(self, number: int, group: JobGroup) -> None:
+        del self._groups[number]
+        self._grouped -= group.count
+        for seq, job in enumerate(group.jobs, number << _SHIFT):
+            if job is not None:
+                self._scattered[seq] = job
+
+    def _parts(self) -> Iterator[dict[int, Job]]:
+        """All jobs in the order of their seqs, in parts. Jobs may be added and removed between two
+        parts.
+        """
+        groups, scattered, recent = sorted(self._groups), sorted(self._scattered), self.recent
+        newest = {seq: recent[seq] for seq in sorted(recent)}
+        at = 0
+        for number in groups:
+            end = bisect_left(scattered, number << _SHIFT, at)
+            yield self._of_scattered(scattered[at:end])
+            yield self._of_group(number)
+            at = end
+        yield self._of_scattered(scattered[at:])
+        yield newest
+
+    def _of_group(self, number: int) -> dict[int, Job]:
+        start, group = number << _SHIFT, self._groups.get(number)
+        if group is None:  # it was dissolved
+            return self._of_scattered(range(start, start + GROUP_SIZE))
+        return {seq: job for seq, job in enumerate(group.jobs, start) if job is not None}
+
+    def _of_scattered(self, seqs: Iterable[int]) -> dict[int, Job]:
+        scattered = self._scattered
+        return {seq: scattered[seq] for seq in seqs if seq in scattered}
+
+    # Checks
+
+    def faults(self) -> Iterator[str | None]:
+        """A description of each misplaced job and of each wrong number of jobs, and None for each
+        examined group or job.
+        """
+        for number in list(self._groups):
+            group = self._groups.get(number)
+            if group is None:
+                continue
+            count = GROUP_SIZE - group.jobs.count(None)
+            if len(group.jobs) != GROUP_SIZE or count != group.count or count < MIN_GROUP_JOBS:
+                yield f"group {number} has {count} jobs and reports {group.count}"
+            elif (number + 1) << _SHIFT > self.grouped_seq + 1:
+                yield f"group {number} should not exist"
+            else:
+                yield None
+        for seq in list(self._scattered):
+            exists = seq in self._scattered
+            misplaced = seq > self.grouped_seq or seq >> _SHIFT in self._groups
+            yield f"job {seq} is not in its group" if exists and misplaced else None
+        misplaced = any(seq <= self.grouped_seq for seq in self.recent)
+        yield "a job is wrongly listed as recent" if misplaced else None
+        total = sum(group.count for group in self._groups.values())
+        yield None if total == self._grouped else f"{self._grouped} jobs are counted, not {total}"

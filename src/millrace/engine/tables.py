@@ -1,0 +1,198 @@
+"""The indexes of jobs and queues that protocols and operators read.
+
+The verbs and views of the engine find single jobs and queues. These indexes serve lists and counts.
+A caller with a rule for queues (see queue_rules.py) sees only the allowed queues and their jobs.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .job import Job
+from .jobs_by_seq import JobsBySeq
+from .queues import Queue
+from .states import BLOCKED, DONE, LEASED, SCHEDULED
+from .statistics import QueueDay
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: An index of jobs by seq or by jid.
+Index = Mapping[Any, Job] | JobsBySeq
+Allows = Callable[[str], bool]
+Check = Callable[[str], None]
+
+
+class Tables:
+    """The indexes of all jobs and queues. A flush replaces `jobs` and `by_jid`, so a reference to
+    them must not be kept across turns.
+    """
+
+    jobs: Mapping[int, Job] | JobsBySeq
+    by_jid: Mapping[str, Job]
+    queues: Mapping[str, Queue]
+    scheduled: Mapping[int, Job]
+    blocked: Mapping[int, Job]
+    leased: Mapping[int, Job]
+    done: Mapping[int, Job]
+    dead: Mapping[int, Job]
+    done_kept: Mapping[int, Job]
+    dead_kept: Mapping[int, Job]
+    #: The staged jobs of each bulk load.
+    staged: Mapping[str, Mapping[int, Job]]
+
+    def __init__(self, engine: "Engine") -> None:
+        self.jobs, self.by_jid, self.queues = engine.jobs, engine.by_jid, engine.queues
+        self.scheduled, self.blocked = engine.scheduled, engine.blocked
+        self.leased, self.staged = engine.leased, engine.staged
+        self.done, self.dead = engine.done, engine.dead
+        self.done_kept, self.dead_kept = engine.done_kept, engine.dead_kept
+
+    def by_state(self, state: int) -> Mapping[int, Job]:
+        """The jobs in a state other than ready, without those in `done_kept` and `dead_kept`."""
+        if state == SCHEDULED:
+            return self.scheduled
+        if state == BLOCKED:
+            return self.blocked
+        if state == LEASED:
+            return self.leased
+        return self.done if state == DONE else self.dead
+
+
+class LimitedTables(Tables):
+    """The indexes of the jobs and queues that a rule allows. Bulk loads are not visible."""
+
+    def __init__(self, engine: "Engine", allows: Allows, check: Check) -> None:
+        queues = VisibleQueues(engine.queues, allows, check)
+        self.queues = queues
+        self.jobs = CountedJobs(lambda: engine.jobs, allows, queues, slice(None))
+        self.by_jid = JobsByJid(engine, allows, queues)
+        self.scheduled = CountedJobs(lambda: engine.scheduled, allows, queues, _only(SCHEDULED))
+        self.blocked = CountedJobs(lambda: engine.blocked, allows, queues, _only(BLOCKED))
+        self.leased = CountedJobs(lambda: engine.leased, allows, queues, _only(LEASED))
+        self.done = VisibleJobs(lambda: engine.done, allows)
+        self.dead = VisibleJobs(lambda: engine.dead, allows)
+        self.done_kept = VisibleJobs(lambda: engine.done_kept, allows)
+        self.dead_kept = VisibleJobs(lambda: engine.dead_kept, allows)
+        self.staged = {}
+
+
+def _only(state: int) -> slice:
+    return slice(state, state + 1)
+
+
+def examined(index: Index) -> Iterator[Job | None]:
+    """The present jobs of an index, for work in slices. In place of a job that the rule of the
+    caller excludes, None, so that the work can count it.
+    """
+    if not isinstance(index, VisibleJobs):
+        return iter(list(index.values()))
+    allows = index.allows
+    return (job if allows(job.queue) else None for job in list(index.all_jobs.values()))
+
+
+class VisibleJobs(Mapping[Any, Job]):
+    """The jobs of allowed queues in an index of the engine."""
+
+    def __init__(self, index: Callable[[], Index], allows: Allows) -> None:
+        #: A flush replaces the table of all jobs.
+        self._index = index
+        self.allows = allows
+
+    @property
+    def all_jobs(self) -> Index:
+        return self._index()
+
+    def __getitem__(self, key: Any) -> Job:
+        job: Job | None = self.get(key)
+        if job is None:
+            raise KeyError(key)
+        return job
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        job = self.all_jobs.get(key)
+        return job if job is not None and self.allows(job.queue) else default
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, job in self.all_jobs.items() if self.allows(job.queue))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class CountedJobs(VisibleJobs):
+    """An index of the jobs in `states`. The counters of the queues give its length."""
+
+    def __init__(
+        self,
+        index: Callable[[], Index],
+        allows: Allows,
+        queues: "VisibleQueues",
+        states: slice,
+    ) -> None:
+        super().__init__(index, allows)
+        self._queues = queues
+        self._states = states
+
+    def __len__(self) -> int:
+        return sum(sum(queue.counts[self._states]) for queue in self._queues.values())
+
+
+class JobsByJid(CountedJobs):
+    """The oldest visible job of each jid."""
+
+    def __init__(self, engine: "Engine", allows: Allows, queues: "VisibleQueues") -> None:
+        super().__init__(lambda: engine.by_jid, allows, queues, slice(None))
+        self._find_all = engine.table.find_all
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        job = self.all_jobs.get(key)
+        if job is None or self.allows(job.queue):
+            return default if job is None else job
+        return next((job for job in self._find_all(key) if self.allows(job.queue)), default)
+
+
+class VisibleQueues(Mapping[str, Queue]):
+    """The allowed queues. Asking for another one is an error of the client."""
+
+    def __init__(self, queues: Mapping[str, Queue], allows: Allows, check: Check) -> None:
+        self._queues = queues
+        self._allows = allows
+        self._check = check
+
+    def __getitem__(self, name: str) -> Queue:
+        self._check(name)
+        return self._queues[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._check(name)
+        return self._queues.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return filter(self._allows, self._queues)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class VisibleDays(Mapping[tuple[str, int], QueueDay]):
+    """The daily statistics of the allowed queues."""
+
+    def __init__(
+        self, days: Mapping[tuple[str, int], QueueDay], allows: Allows, check: Check
+    ) -> None:
+        self._days = days
+        self._allows = allows
+        self._check = check
+
+    def __getitem__(self, key: tuple[str, int]) -> QueueDay:
+        self._check(key[0])
+        return self._days[key]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return (key for key in self._days if self._allows(key[0]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -1,0 +1,66 @@
+"""The names of the 16 databases of Redis.
+
+Names of database 5 have the prefix `db5:` in the engine, and names of database 0 have no prefix.
+"""
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from millrace.engine.limits import QUEUE_KEY_PREFIX
+
+if TYPE_CHECKING:
+    from .hub import QlessHub
+
+_DATABASE: Final = re.compile(r"db(?:[1-9]|1[0-5]):")
+
+
+def database_prefix(number: int) -> str:
+    return f"db{number}:" if number else ""
+
+
+def database_of(name: str) -> str:
+    """Return the prefix of the database of an engine's name. It is empty for database 0."""
+    found = _DATABASE.match(name)
+    return "" if found is None else found[0]
+
+
+class DatabaseNames:
+    """The names in the database of the current command."""
+
+    hub: "QlessHub"
+
+    def scoped(self, name: str) -> str:
+        """Return the engine's name for a client's name."""
+        return self.hub.prefix + name
+
+    def queue_name(self, name: str) -> str:
+        """Return the engine's name for a queue that a command names; the port may refuse it."""
+        name, rule = self.hub.prefix + name, self.hub.rule
+        if rule is not None:
+            rule.check(name)
+        return name
+
+    def local(self, name: str) -> str:
+        """Return the client's name for an engine's name."""
+        prefix = self.hub.prefix
+        return name.removeprefix(prefix) if prefix else name
+
+    def is_listed(self, name: str) -> bool:
+        """Return whether a name belongs to the current database."""
+        prefix = self.hub.prefix
+        if prefix:
+            return name.startswith(prefix)
+        return not name.startswith("db") or database_of(name) == ""
+
+    def scoped_throttle(self, tid: str) -> str:
+        if tid.startswith(QUEUE_KEY_PREFIX):
+            return QUEUE_KEY_PREFIX + self.scoped(tid.removeprefix(QUEUE_KEY_PREFIX))
+        return self.scoped(tid)
+
+    def local_throttle(self, tid: str) -> str:
+        if tid.startswith(QUEUE_KEY_PREFIX):
+            return QUEUE_KEY_PREFIX + self.local(tid.removeprefix(QUEUE_KEY_PREFIX))
+        return self.local(tid)
+
+    def owns_throttle(self, tid: str) -> bool:
+        return self.is_listed(tid.removeprefix(QUEUE_KEY_PREFIX))

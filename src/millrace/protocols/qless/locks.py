@@ -1,0 +1,201 @@
+"""The locks of jobs: pop, peek, heartbeat, timeout.
+
+`now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
+"""
+
+import math
+from typing import Final
+
+from millrace.engine.annotations import ensure_details
+from millrace.engine.details import JobDetails, LastError
+from millrace.engine.job import Job
+from millrace.engine.leases import (
+    put_in_front,
+)
+from millrace.engine.queues import Queue
+from millrace.engine.states import DEAD, LEASED, READY
+from millrace.protocols.registry import QLESS
+
+from . import lua_values as lua
+from .arguments import Args, number, text, texts
+from .errors import ScriptError
+from .job_view import (
+    data_of,
+    waits_since,
+)
+from .state import Qless, is_held
+
+
+def pop(q: Qless, now: int, args: Args) -> list[Job]:
+    """queue, worker, count"""
+    local = text(args, 0, "Queue(): no queue name provided")
+    queue = q.queue_name(local)
+    worker = text(args, 1, 'Pop(): Arg "worker" missing')
+    count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
+    engine = q.engine
+    if q.is_paused(queue):
+        return []
+    q.workers.seen(worker, now)
+    maximum = q.options.number(f"{local}-max-concurrency") if q.options.config else 0
+    if maximum > 0:
+        count = min(count, max(0, maximum - q.engine.deadlines.running(queue, now)))
+    if count <= 0:
+        return []
+    until = now + q.options.heartbeat(queue)
+    popped: list[Job] = []
+    usage: dict[str, int] = {}
+    for job in _invalidate(q, queue, now, count, usage):
+        # The loss of the old locks may have freed room that other waiting clients have taken since.
+        if job.state == READY and q.throttles.has_room_again(job, usage, now):
+            engine.lease_job(job, worker, QLESS, now, until, waits_since)
+            popped.append(job)
+    throttled = bool(q.throttles)
+    if throttled and not q.throttles.room(queue, now):
+        count = len(popped)
+    q.engine.recurring.spawn(queue, now, count - len(popped))
+    engine.promote_due(queue, now, count - len(popped))
+    if throttled:
+        popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
+        count = len(popped)
+    while len(popped) < count:
+        found = engine.lease((queue,), worker, QLESS, now, until, waits_since)
+        if found is None:
+            break
+        popped.append(found)
+    for job in popped:
+        details = ensure_details(job)
+        details.waiting_since = now
+        details.add_entry("popped", now, q.options.max_history, {"worker": worker})
+        q.publisher.tracked("popped", job.jid)
+    return popped
+
+
+def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
+    """Return the jobs whose locks have expired, after the notification and the grace period. Add
+    the usage of their throttles before the expiry to `usage`.
+    """
+    lost: list[Job] = []
+    for job in q.engine.deadlines.expired(queue, now, count):
+        q.throttles.note_usage(job, usage)
+        details = ensure_details(job)
+        grace = 0 if q.publisher.early else lua.to_microseconds(q.options.number("grace-period"))
+        if details.lapsed_at is None or grace <= 0:
+            _lose_lock(q, job, details, now, grace)
+            if grace > 0:
+                continue
+        details.lapsed_at = None
+        if _count_lost_attempt(q, job, details, now):
+            lost.append(job)
+    return lost
+
+
+def _lose_lock(q: Qless, job: Job, details: JobDetails, now: int, grace: int) -> None:
+    q.publisher.tracked("stalled", job.jid)
+    details.add_entry("timed-out", now, q.options.max_history)
+    details.lapsed_at = job.deadline
+    q.publisher.lock_lost(job)
+    q.engine.renew(job, now + max(0, grace), now, expired=True)
+
+
+def _count_lost_attempt(q: Qless, job: Job, details: JobDetails, now: int) -> bool:
+    """Count a lost attempt, and return whether the job is ready for another one."""
+    worker, queue = job.holder, q.local(job.queue)
+    group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
+    cause = "failed" if job.origin == QLESS else "expired"
+    q.engine.fail(job, now, QLESS, group, message, [], cause=cause)
+    if job.state == DEAD:
+        details.last_error = LastError(group, message, now / 1_000_000, "")
+        details.add_entry("failed", now, q.options.max_history, {"group": group})
+        q.publisher.tracked("failed", job.jid)
+        q.publisher.failed(job, worker, group, message)
+    return job.state == READY
+
+
+def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
+    """queue, count"""
+    queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
+    count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
+    found = q.engine.deadlines.expired(queue, now, offset + count)
+    q.engine.recurring.spawn(queue, now, offset + count - len(found))
+    known = q.engine.queue(queue)
+    wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
+    if known is not None and wanted > 0:
+        found += _with_due(q, known, now, wanted)[:wanted]
+    return found[offset:]
+
+
+def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
+    """Return the first ready jobs, and jobs that are due by the clock of the client, in order."""
+    ready = list(queue.ready.first(wanted))
+    due = q.engine.deadlines.find_due(queue.name, now, wanted)
+    if not due:
+        return ready
+    parked = [job for job in ready if job.seq in queue.ready.parked]
+    rows = [(-job.rank, job.position, job.seq, job) for job in ready[: len(ready) - len(parked)]]
+    rows += [(-job.rank, job.due_at, job.seq, job) for job in due]
+    return [row[3] for row in sorted(rows, key=lambda row: row[:3])] + parked
+
+
+# Holding a job
+
+
+def heartbeat(q: Qless, now: int, args: Args) -> int:
+    """jid, worker, data"""
+    jid = text(args, 0, "Job(): no jid provided")
+    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # spelled as in the original
+    data = checked_data(q, now, jid, worker, args[2]) if len(args) > 2 else None
+    job = q.find_held(jid, worker, now)
+    if job is None:
+        raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
+    if job.state != LEASED:
+        raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {q.shown_state(job)}")
+    if not is_held(job, worker):
+        raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
+    q.workers.seen(worker, now)
+    ensure_details(job).lapsed_at = None
+    if data is not None and job.origin == QLESS:  # payloads of other protocols do not change
+        q.engine.update(job, payload=data)
+    q.engine.renew(job, now + q.options.heartbeat(job.queue), now)
+    return math.trunc(job.deadline / 1_000_000)
+
+
+def timeout(q: Qless, now: int, args: Args) -> None:
+    """jids"""
+    for jid in texts(args):
+        known = q.find(jid)
+        if known is None:
+            raise ScriptError(f"Timeout(): Job {jid} does not exist")
+        if known.state != LEASED:
+            raise ScriptError(f"Timeout(): Job {jid} not running")
+    for job in dict.fromkeys(job.seq for job in map(q.find, texts(args)) if job is not None):
+        revoke(q, now, q.engine.tables.jobs[job], now)
+
+
+def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
+    """Remove the lock of a job; the next pop returns it. `job_time` is the time in its history."""
+    details = ensure_details(job)
+    details.add_entry("timed-out", job_time, q.options.max_history)
+    q.publisher.lock_lost(job)
+    put_in_front(job)
+    q.engine.release(job, now, counted=True)
+
+
+def checked_data(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
+    """Check that the data that a worker sends for its job is JSON according to cjson. The worker
+    may always return the data that it received: data of other protocols may be invalid for cjson.
+    """
+    try:
+        return lua.check(data)
+    except ScriptError:
+        job = q.find_held(jid, worker, now)
+        if data is None or job is None or data != data_of(q.engine, job):
+            raise
+        return data
+
+
+COMMANDS: Final = {
+    "pop": pop,
+    "peek": peek,
+    "heartbeat": heartbeat,
+    "timeout": timeout,
+}

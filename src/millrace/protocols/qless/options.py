@@ -1,0 +1,122 @@
+"""The options of Qless, which clients set with `config.set`."""
+
+from typing import Any, Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.statistics import KEPT_DAYS
+
+from . import lua_values as lua
+from .databases import DatabaseNames, database_of
+
+#: The prefix of the settings of the engine that contain options.
+CONFIG_PREFIX: Final = "qless/config/"
+DEFAULTS: Final[dict[str, Any]] = {
+    "application": "qless",
+    "heartbeat": 60,
+    "grace-period": 10,
+    "stats-history": 30,
+    "histogram-history": 7,
+    "jobs-history-count": 50000,
+    "jobs-history": 604800,
+}
+#: `<queue>-max-concurrency` is the maximum number of running jobs of a queue.
+MAX_CONCURRENCY: Final = "-max-concurrency"
+#: Suffixes of the options of one queue, and the prefix of the option that the spec names
+#: differently.
+_QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
+_HEARTBEAT_OF: Final = "heartbeat-"
+#: Options with a default that lists omit.
+UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
+
+
+def queue_of_option(option: str) -> str | None:
+    """Return the queue of an option such as `<queue>-heartbeat`; None if it has none."""
+    database = database_of(option)
+    local = option.removeprefix(database)
+    for ending in _QUEUE_OPTIONS:
+        if local.endswith(ending):
+            return database + local.removesuffix(ending)
+    if local.startswith(_HEARTBEAT_OF):
+        return database + local.removeprefix(_HEARTBEAT_OF)
+    return None
+
+
+class QlessOptions:
+    """The options of all databases by the engine's name, and the values that are read often."""
+
+    def __init__(self, engine: Engine, names: DatabaseNames) -> None:
+        self._engine = engine
+        self._names = names
+        self.config: dict[str, str] = {}
+        self._read_often()
+
+    def load(self) -> None:
+        """Read the options from the settings of the engine."""
+        self.config = self.stored()
+        self._read_often()
+        self._limit_queues()
+
+    def check(self, option: str) -> None:
+        """Raise an error if the option belongs to a queue that the caller may not use."""
+        queue = queue_of_option(option)
+        if queue is not None:
+            self._engine.check_queue(queue)
+
+    def set(self, option: str, value: str | None) -> None:
+        if value is None:
+            self.config.pop(option, None)
+        else:
+            self.config[option] = value
+        self._engine.set_setting(CONFIG_PREFIX + option, None if value is None else value.encode())
+        if not self._names.hub.prefix:
+            self._read_often()
+        if option.endswith(MAX_CONCURRENCY):
+            self._limit_queues()
+
+    def _limit_queues(self) -> None:
+        """Pass the maximum number of running jobs of each queue to the engine."""
+        limits = self._engine.limits
+        for queue in list(limits.concurrency):
+            limits.set_concurrency(queue, 0)
+        for option in self.config:
+            maximum = self._given(option) if option.endswith(MAX_CONCURRENCY) else None
+            if maximum is not None:
+                limits.set_concurrency(option.removesuffix(MAX_CONCURRENCY), maximum)
+
+    def _read_often(self) -> None:
+        """Cache the settings that are read often."""
+        #: Maximum number of entries in the history of a job.
+        self.max_history = int(self.number("max-job-history"))
+        #: Retention time and maximum number of completed jobs, for all databases.
+        self.completed_retention = lua.to_microseconds(self.number("jobs-history"))
+        self.max_completed = self.number("jobs-history-count")
+        self._usual_heartbeat = lua.to_microseconds(self.number("heartbeat"))
+        self._engine.statistics.keep_days = max(KEPT_DAYS, int(self.number("stats-history")))
+
+    def number(self, option: str, default: float = 0) -> float:
+        """Return a numeric setting. A value that is not a number is ignored."""
+        found = self._given(self._names.scoped(option))
+        if found is not None:
+            return found
+        return float(DEFAULTS.get(option, UNLISTED.get(option, default)))
+
+    def _given(self, option: str) -> float | None:
+        value = self.config.get(option)
+        return None if value is None else lua.tonumber(value.encode())
+
+    def heartbeat(self, queue: str) -> int:
+        """Return the lock duration of a queue. The spec and the code use different option names."""
+        if not self.config:
+            return self._usual_heartbeat
+        queue = self._names.local(queue)
+        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
+            found = self._given(self._names.scoped(option))
+            if found is not None:
+                return lua.to_microseconds(found)
+        return lua.to_microseconds(self.number("heartbeat"))
+
+    def stored(self) -> dict[str, str]:
+        """Return the options as the store has them."""
+        settings, start = self._engine.settings, len(CONFIG_PREFIX)
+        options = [key for key in settings if key.startswith(CONFIG_PREFIX)]
+        return {key[start:]: settings[key].decode() for key in options}

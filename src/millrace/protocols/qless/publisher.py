@@ -1,0 +1,65 @@
+"""The messages that Qless publishes: the log, the events of tracked jobs and of workers."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+
+from . import lua_values as lua
+from .databases import DatabaseNames
+from .names import encode_name
+
+if TYPE_CHECKING:
+    from .pubsub import PubSub
+
+#: Events of tracked jobs that dialect A publishes on channels without a prefix.
+_UNPREFIXED_EVENTS: Final = frozenset(
+    {"put", "popped", "completed", "failed", "stalled", "canceled"}
+) | {
+    "track",
+    "untrack",
+}
+
+
+class Publisher:
+    def __init__(self, engine: Engine, names: DatabaseNames, pubsub: "PubSub") -> None:
+        self._engine = engine
+        self._names = names
+        self._pubsub = pubsub
+        #: Whether the current command is of dialect A or of the spec. Its channels have no prefix.
+        self.early = False
+
+    @property
+    def has_subscribers(self) -> bool:
+        """Return whether any client has a subscription."""
+        pubsub = self._pubsub
+        return bool(pubsub.channels or pubsub.patterns)
+
+    def publish(self, channel: str, message: bytes) -> None:
+        if not self.has_subscribers:
+            return
+        pubsub, name = self._pubsub, encode_name(channel)
+        pubsub.publish(b"ql:" + name, message, changes=True)
+        if channel in _UNPREFIXED_EVENTS and (self.early or name in pubsub.channels):
+            pubsub.publish(name, message, changes=True)
+
+    def log(self, fields: dict[str, Any], worker: str = "") -> None:
+        """Publish an event to the worker concerned, then to the log channel."""
+        if self.has_subscribers:
+            message = lua.event(fields)
+            if worker:
+                self.publish(f"w:{worker}", message)
+            self.publish("log", message)
+
+    def lock_lost(self, job: Job) -> None:
+        """Publish that a worker has lost its lock on a job."""
+        fields = {"jid": self._names.local(job.jid), "event": "lock_lost", "worker": job.holder}
+        self.log(fields, job.holder)
+
+    def failed(self, job: Job, worker: str, group: str, message: str) -> None:
+        about = {"message": message, "jid": self._names.local(job.jid), "group": group}
+        self.log({**about, "event": "failed", "worker": worker})
+
+    def tracked(self, event: str, jid: str) -> None:
+        if jid in self._engine.annotations.tracked:
+            self.publish(event, encode_name(self._names.local(jid)))

@@ -1,0 +1,184 @@
+"""Put jobs into queues: put, requeue.
+
+`now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
+"""
+
+from typing import Final
+
+from millrace.engine.annotations import ensure_details
+from millrace.engine.details import JobDetails
+from millrace.engine.job import NO_PROTOCOL, Job, NewJob
+from millrace.engine.leases import (
+    clear_holder,
+    leave_front,
+)
+from millrace.engine.states import LEASED
+from millrace.protocols.registry import QLESS
+
+from . import lua_values as lua
+from .arguments import Args, jids, number, option_number, options, raw, tags, text
+from .errors import ScriptError
+from .job_view import (
+    shown_worker,
+)
+from .names import encode_name
+from .state import Qless
+
+#: Lease time of workers of other protocols.
+LEASE_DURATION: Final = 1800 * 1_000_000
+DEFAULT_RETRIES: Final = 5
+
+
+def put(q: Qless, now: int, args: Args) -> bytes:
+    """worker, queue, jid, klass, data, delay, options"""
+    queue = text(args, 1, "Queue(): no queue name provided")
+    jid = text(args, 2, 'Put(): Arg "jid" missing')
+    klass = text(args, 3, 'Put(): Arg "klass" missing')
+    data = lua.check(raw(args, 4))
+    delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
+    chosen = options(args, 6)
+    name = q.queue_name(queue)  # the port may refuse it: before any change
+    job = q.find(jid)
+    details = JobDetails() if job is None else ensure_details(job)
+    retries, priority = DEFAULT_RETRIES if job is None else job.retries, details.priority
+    lower_first = q.lower_first if job is None or "priority" in chosen else details.lower_first
+    tagged, depends = [(tag, now) for tag, _ in details.tags], []
+    if chosen:
+        retries, priority = _retries(chosen, retries), _priority(chosen, priority)
+        tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
+        depends = jids(chosen["depends"]) if "depends" in chosen else []
+        if "throttles" in chosen:
+            keys = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
+            if job is None:
+                details.limits = keys
+            else:
+                q.engine.limits.set_keys(job, keys)
+    due = now + lua.to_microseconds(delay) if delay > 0 else 0
+    if q.publisher.has_subscribers:
+        q.publisher.log({"jid": jid, "event": "put", "queue": queue})
+    q.register_queue(name, now)
+    details.priority, details.lower_first, details.waiting_since = priority, lower_first, now
+    if job is None:
+        details.tags = tagged
+        job = _create(q, now, queue, jid, klass, data, due, retries, depends, details)
+    else:
+        _move(q, now, args, queue, job, klass, data, due, retries, depends)
+        q.engine.set_tags(job, tagged)
+    q.publisher.tracked("put", job.jid)
+    return encode_name(q.local(job.jid))  # the engine chooses an id in place of an empty one
+
+
+def requeue(q: Qless, now: int, args: Args) -> bytes:
+    """Put a job that already exists."""
+    jid = text(args, 2, "Job(): no jid provided")
+    if q.find(jid) is None:
+        raise ScriptError(f"Requeue(): Job {jid} does not exist")
+    return put(q, now, args)
+
+
+def _retries(chosen: dict[str, bytes], known: int) -> int:
+    if "retries" in chosen:
+        retries = option_number(chosen["retries"], 'Put(): Arg "retries" not a number: ')
+        return lua.whole(retries)
+    return known
+
+
+def _priority(chosen: dict[str, bytes], known: float) -> float:
+    if "priority" in chosen:
+        return option_number(chosen["priority"], 'Put(): Arg "priority" not a number')
+    return known
+
+
+def _create(
+    q: Qless,
+    now: int,
+    queue: str,
+    jid: str,
+    klass: str,
+    data: bytes,
+    due: int,
+    retries: int,
+    depends: list[str],
+    details: JobDetails,
+) -> Job:
+    details.add_entry("put", now, q.options.max_history, {"q": queue})
+    name = q.queue_name(queue)
+    blockers = blocker_seqs(q, depends)
+    if jid in depends:
+        blockers.append(q.engine.next_seq)  # it waits for itself until a client unblocks it
+    push = NewJob(
+        q.scoped(jid),
+        klass,
+        data,
+        QLESS,
+        name,
+        retries,
+        LEASE_DURATION,
+        rank=details.rank,
+        due_at=due,
+        tags=[str(tag) for tag, _ in details.tags],
+        blockers=blockers,
+        details=details,
+    )
+    return q.engine.push(push, now)
+
+
+def _move(
+    q: Qless,
+    now: int,
+    args: Args,
+    queue: str,
+    job: Job,
+    klass: str,
+    data: bytes,
+    due: int,
+    retries: int,
+    depends: list[str],
+) -> None:
+    """Put a job that already exists. Its worker loses the job."""
+    details = ensure_details(job)
+    details.add_entry("put", now, q.options.max_history, {"q": queue})
+    if shown_worker(job) not in {"", text(args, 0, "")}:
+        q.publisher.lock_lost(job)
+    details.lapsed_at, details.parked = None, None
+    leave_front(job)
+    clear_holder(job)
+    q.engine.update(job, kind=klass, payload=data, retries=retries)
+    blockers = blocker_seqs(q, depends) if depends else None
+    due = due_time(q, job, due)
+    q.engine.move(job, q.queue_name(queue), now, QLESS, due=due, blockers=blockers)
+
+
+def due_time(q: Qless, job: Job, due: int) -> int:
+    """Return a due time by the clock of the job: jobs of other protocols follow the server's."""
+    return q.engine.caller.server_time(due) if due and job.origin != QLESS else due
+
+
+def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
+    """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
+    `due` uses the clock of the other times of the job.
+    """
+    details, job_time = ensure_details(job), q.engine.time_of(job, now)
+    details.add_entry("put", job_time, q.options.max_history, {"q": queue})
+    q.publisher.log({"jid": job.jid, "event": "put", "queue": queue})
+    if job.state == LEASED:
+        q.publisher.lock_lost(job)
+    q.register_queue(queue, job_time)
+    details.waiting_since = job_time
+    details.lapsed_at, details.parked = None, None
+    leave_front(job)
+    clear_holder(job)
+    q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
+    q.publisher.tracked("put", job.jid)
+
+
+def blocker_seqs(q: Qless, depends: list[str]) -> list[int]:
+    """Return the existing jobs of these jids. The engine ignores completed jobs."""
+    found = [q.find(jid) for jid in depends]
+    return [job.seq for job in found if job is not None]
+
+
+COMMANDS: Final = {
+    "put": put,
+    "requeue": requeue,
+}
