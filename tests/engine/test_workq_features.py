@@ -15,7 +15,7 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import AFTER_ARRIVALS, SECOND, Job
-from millrace.engine.job_timers import TTL_TIMER
+from millrace.engine.job_timers import TTL_KEY_OFFSET
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
@@ -349,7 +349,7 @@ def test_an_abandoned_job_is_removed_when_the_store_recovers():
     assert not scene.engine.jobs
     assert scene.causes()[-1] == "cancelled"
     assert scene.engine.timer_counts.evicted == 0
-    assert scene.engine.timers.when(job.seq + TTL_TIMER) is None
+    assert scene.engine.timers.when(job.seq + TTL_KEY_OFFSET) is None
 
 
 def test_an_abandoned_job_is_removed_before_the_next_delivery():

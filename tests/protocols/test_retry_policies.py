@@ -60,7 +60,7 @@ def test_each_protocol_has_its_policy():
 
 def test_only_masenko_leases_are_bound_and_only_masenko_jobs_fail_with_their_blockers():
     rules = protocol_rules()
-    assert rules.bound == {MASENKO}
+    assert rules.bound_protocols == {MASENKO}
     policies = rules.policies
     assert [origin for origin in policies if policies[origin].fails_with_blocker] == [MASENKO]
 

@@ -203,7 +203,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
         job = served.push(SMALL, "workq")
         served.server.after_commands(clock())
         assert job.state == LEASED
-        session.pending = 0  # no commit is awaited
+        session.pending_turn = 0  # no commit is awaited
         session.transport.abort()  # as after a failed write: the loop calls connection_lost later
         session._check_peer(0.001)
         await until(lambda: job.state == READY)

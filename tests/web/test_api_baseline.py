@@ -179,7 +179,7 @@ class SceneClient:
         room, wire = self._room, self._room.wire
         before = len(wire.replies)
         wire.receive(msgspec.json.encode(request) + b"\n")
-        for touched in list(room.hub.with_messages):
+        for touched in list(room.hub.connections_with_messages):
             touched.session.flush()
         return [bytes(content(line)) for line in wire.replies[before:]]
 

@@ -278,7 +278,7 @@ class AdminConnection(Connection):
             self._refuse(AdminError(failing, "unavailable"))
         else:
             self._send(shipper.current_status())
-        self.hub.with_messages.add(self)
+        self.hub.connections_with_messages.add(self)
 
     # Leases
 

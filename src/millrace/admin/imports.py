@@ -11,7 +11,7 @@ from millrace.engine.imports import ImportedHistory
 from millrace.engine.job import Failure, NewJob
 from millrace.engine.recurring import RecurringJob
 from millrace.engine.settings import DAYS_PREFIX
-from millrace.engine.statistics import QueueDay, Spread
+from millrace.engine.statistics import DurationSummary, QueueDay
 from millrace.protocols.http.pushes import check_queue
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.registry import PROTOCOL_NAMES, QLESS
@@ -287,8 +287,8 @@ def _queue_day(given: ImportedQueueDay) -> QueueDay:
     )
 
 
-def _spread(given: ImportedDurations) -> Spread:
-    return Spread(given.count, given.mean, given.vk, given.histogram)
+def _spread(given: ImportedDurations) -> DurationSummary:
+    return DurationSummary(given.count, given.mean, given.vk, given.histogram)
 
 
 def _need_qless(qless: Qless | None) -> Qless:

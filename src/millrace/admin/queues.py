@@ -176,7 +176,7 @@ def _clear(
 ) -> Iterator[BulkProgress | None]:
     """Remove the jobs that are ready now, in slices. Then remove the queue if requested."""
     engine = hub.engine
-    undone, last = engine.revert_count, (engine.next_seq, engine.clock)
+    undone, last = engine.revert_count, (engine.next_seq, engine.last_known_time)
     acted = BulkProgress(0, [], total=len(queue.ready), finished=False)
     told = 0
     try:

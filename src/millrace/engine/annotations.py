@@ -8,7 +8,7 @@ from .job import NO_PROTOCOL, Extra, Job
 from .jobs_by_seq import JobsBySeq
 
 #: The prefix of the settings with tracked ids. Do not change it: existing databases use it.
-TRACKED: Final = "qless/tracked/"
+TRACKED_PREFIX: Final = "qless/tracked/"
 
 
 class Annotations(Component):
@@ -69,8 +69,8 @@ class Annotations(Component):
         """Read the tracked ids from the durable settings."""
         self.tracked.clear()
         for key, value in settings.items():
-            if key.startswith(TRACKED):
-                self.tracked[key[len(TRACKED) :]] = int(value.split()[0])
+            if key.startswith(TRACKED_PREFIX):
+                self.tracked[key[len(TRACKED_PREFIX) :]] = int(value.split()[0])
 
     # Checks
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from .errors import NoSuchJob
 from .job import Extra, Job, NewJob, id_from_seq
-from .job_timers import TTL_TIMER
+from .job_timers import TTL_KEY_OFFSET
 from .states import NEW, READY
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Arrivals:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._own_clock = engine.rules.own_clock
+        self._own_clock = engine.rules.own_clock_protocols
         self._queues, self._table = engine.queues, engine.table
         self._positions = engine.positions
         self._transitions = engine.transitions
@@ -79,7 +79,7 @@ class Arrivals:
         if engine.records_transitions:
             engine.change_set.new[seq] = job
         if push.expires_at:
-            engine.timers.set(seq + TTL_TIMER, push.expires_at)
+            engine.timers.set(seq + TTL_KEY_OFFSET, push.expires_at)
         state = (
             READY
             if extra is None and push.due_at <= now

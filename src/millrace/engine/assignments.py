@@ -29,7 +29,7 @@ class Assignments:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._bound = engine.rules.bound
+        self._bound = engine.rules.bound_protocols
         self._queues, self._waiters = engine.queues, engine.waiters
         self._limits, self._recurring = engine.limits, engine.recurring
         self._transitions = engine.transitions

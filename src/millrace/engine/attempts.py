@@ -49,8 +49,8 @@ class Attempts:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._own_clock, self._kept = (
-            engine.rules.own_clock,
-            engine.rules.kept,
+            engine.rules.own_clock_protocols,
+            engine.rules.retaining_protocols,
         )
         self._queues, self._retention = engine.queues, engine.retention
         self._waiters, self._transitions = engine.waiters, engine.transitions

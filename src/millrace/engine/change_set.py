@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .events import Row
+from .events import EventTuple
 from .job import Job
 
 
@@ -39,7 +39,7 @@ class ChangeSet:
         self.moved_to_end: set[str] = set()
         #: Key -> value, or None for a deleted setting.
         self.settings: dict[str, bytes | None] = {}
-        self.events: list[Row] = []
+        self.events: list[EventTuple] = []
         #: The number of events, including those that were not recorded because there is no store.
         self.event_count = 0
         #: Ended leases of connections: seq -> holder. Only a revert reads them.

@@ -118,7 +118,7 @@ def repair(engine: Engine, now: int) -> None:
     engine.limits.recount_usage()
     for job in engine.leased.values():
         if (
-            job.history.holder_protocol in engine.rules.bound
+            job.history.holder_protocol in engine.rules.bound_protocols
             and job.history.holder not in engine.leases.holders
         ):
             engine.timers.set(job.seq, now)

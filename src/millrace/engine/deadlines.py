@@ -46,7 +46,7 @@ class Deadlines(Component):
     def __init__(self, jobs: JobsBySeq, queues: dict[str, Queue], rules: RuleTable) -> None:
         self._jobs = jobs
         self._queues = queues
-        self._own_clock = rules.own_clock
+        self._own_clock = rules.own_clock_protocols
         #: Heaps by queue: the time and the seq of each job.
         self.leases: dict[str, Heap] = {}
         self.due: dict[str, Heap] = {}
@@ -167,7 +167,7 @@ class Deadlines(Component):
         job = self._current(queue, entry)
         return None if job is None or job.state != LEASED else job
 
-    def running(self, queue: str, now: int) -> int:
+    def count_unexpired(self, queue: str, now: int) -> int:
         """The number of leases of a queue that have not expired."""
         known = self._queues.get(queue)
         held = 0 if known is None else known.counts[LEASED]

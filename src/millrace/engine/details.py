@@ -23,7 +23,7 @@ class LastError:
         self.worker = worker
 
 
-class Parked:
+class LimitWait:
     """Why a ready job is parked: the key of the full limit, the start, and the job's rank."""
 
     __slots__ = ("key", "rank", "since")
@@ -67,7 +67,7 @@ class JobDetails:
         done_at: int = 0,
         limits: list[str] | None = None,
         waiting_since: int = 0,
-        parked: Parked | None = None,
+        parked: LimitWait | None = None,
         released_limits: list[str] | None = None,
         lower_first: bool = False,
         clock_offset: int = 0,

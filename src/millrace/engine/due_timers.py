@@ -7,7 +7,7 @@ from .cascades import CASCADE_TIMER
 from .details import Number
 from .errors import WrongState
 from .job import NO_PROTOCOL, Job
-from .job_timers import TTL_TIMER
+from .job_timers import TTL_KEY_OFFSET
 from .leases import LEASES_TIMER
 from .limits import LIMITS_TIMER
 from .recurring import RECURRING_TIMER
@@ -85,10 +85,10 @@ class DueTimers:
                 self._waiters.time_out(key, now)
             elif engine.unavailable:
                 timers.set(key, now + UNAVAILABLE_RETRY)
-            elif key < TTL_TIMER:
+            elif key < TTL_KEY_OFFSET:
                 self._handle_due_job(engine.jobs[key], now)
-            elif key - TTL_TIMER in engine.jobs:
-                engine.removal.remove_expired(engine.jobs[key - TTL_TIMER], now)
+            elif key - TTL_KEY_OFFSET in engine.jobs:
+                engine.removal.remove_expired(engine.jobs[key - TTL_KEY_OFFSET], now)
 
     def _due_at(self, key: Hashable) -> int:
         """The due time of the scheduled job with this timer; 0 for other timers."""

@@ -12,7 +12,13 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from random import Random
 from typing import Any, Final
 
-from .annotations import TRACKED, Annotations, encode_tracking, ensure_details, tracking_origin
+from .annotations import (
+    TRACKED_PREFIX,
+    Annotations,
+    encode_tracking,
+    ensure_details,
+    tracking_origin,
+)
 from .arrivals import Arrivals
 from .assignments import Assignments
 from .attempts import Attempts
@@ -30,7 +36,7 @@ from .edits import Edits
 from .errors import QueueRefused
 from .failure_groups import FailureGroups
 from .job import NO_PROTOCOL, Failure, Job, NewJob
-from .job_timers import TTL_TIMER, JobTimers, TtlTimers, clock_offset
+from .job_timers import TTL_KEY_OFFSET, JobTimers, TtlTimers, clock_offset
 from .leases import LeaseSet
 from .limits import QUEUE_KEY_PREFIX, Limits
 from .payloads import Payloads
@@ -60,7 +66,7 @@ class Engine:
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
         self.random = random
         self.rules = rules
-        self._own_clock = rules.own_clock
+        self._own_clock = rules.own_clock_protocols
         #: The reason why the store is unavailable; empty if it is available. While it is
         #: unavailable, no job changes, and clients wait.
         self.unavailable = ""
@@ -69,7 +75,7 @@ class Engine:
 
         self.next_seq = 1
         #: The server's clock when a job last became ready.
-        self.clock = 0
+        self.last_known_time = 0
         self.table = JobTable(rules)
         # The same tables as in the components, for reading. A flush replaces these two, so a
         # reference to them must not be kept across turns.
@@ -226,7 +232,7 @@ class Engine:
         rule = self.caller.rule
         if rule is None:
             return self.states.retrying
-        return sum([n for name, n in self.states.retries.items() if rule.allows(name)])
+        return sum([n for name, n in self.states.retrying_by_queue.items() if rule.allows(name)])
 
     def dependents(self, job: Job) -> list[Job]:
         """The jobs that wait for this job."""
@@ -277,7 +283,7 @@ class Engine:
 
     def current_statistics(self) -> Statistics:
         """The current statistics of all queues."""
-        self.tallies.settle(self.statistics, self.recent_durations)
+        self.tallies.add_to(self.statistics, self.recent_durations)
         return self.statistics
 
     def retention_of(self, name: str) -> int | None:
@@ -511,7 +517,7 @@ class Engine:
         timer removes the job later if the store fails now; the job must be transient.
         """
         if deferrable and self.unavailable:
-            self.timers.set(job.seq + TTL_TIMER, now + UNAVAILABLE_RETRY)
+            self.timers.set(job.seq + TTL_KEY_OFFSET, now + UNAVAILABLE_RETRY)
         else:
             self.removal.cancel(job, now, actor)
 
@@ -557,7 +563,7 @@ class Engine:
         """Remove blockers from a blocked job, and start the job if none remains."""
         self.edits.unblock(job, blockers, now)
 
-    def detach(self, job: Job) -> None:
+    def remove_blockers(self, job: Job) -> None:
         """Remove all blockers of a job that is about to be removed."""
         self.dependencies.remove(job)
 
@@ -572,10 +578,12 @@ class Engine:
         tracked id keeps its origin.
         """
         self.annotations.track(jid, when)
-        known = self.settings.get(TRACKED + jid)
+        known = self.settings.get(TRACKED_PREFIX + jid)
         if origin == NO_PROTOCOL and known is not None:
             origin = tracking_origin(known)
-        self.set_setting(TRACKED + jid, None if when is None else encode_tracking(when, origin))
+        self.set_setting(
+            TRACKED_PREFIX + jid, None if when is None else encode_tracking(when, origin)
+        )
 
     def log(
         self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
@@ -609,7 +617,7 @@ class Engine:
         remaining jobs stay.
         """
         self.check_queue(name)
-        return self.removal.queue_steps(name, now)
+        return self.removal.remove_queue_in_slices(name, now)
 
     def forget_queue(self, name: str) -> None:
         """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""

@@ -66,7 +66,7 @@ class Event(NamedTuple):
 
 
 #: An event as a plain tuple, or as the list that the store returns.
-Row = tuple[Any, ...]
+EventTuple = tuple[Any, ...]
 
 
 def make_event(
@@ -79,7 +79,7 @@ def make_event(
     run: int = 0,
     source: str = "",
     repeat: int = 0,
-) -> Row:
+) -> EventTuple:
     """The event of a job's transition from `before` to its current state, in the order of `Event`.
 
     The result omits empty fields at the end: most events have only the first twenty.
@@ -142,7 +142,7 @@ def make_event(
     if before == LEASED and state != LEASED:
         holder = history.holder_protocol
         renewals = 0 if lifetime is None else lifetime.renewals
-    details: Row = (group, message, digest, tags, source, holder, renewals, repeat)
+    details: EventTuple = (group, message, digest, tags, source, holder, renewals, repeat)
     if not ended:
         return event + details
     # If the job is removed when it ends, its history has no outcome; use that of this event.
@@ -150,7 +150,7 @@ def make_event(
     return event + details + _totals(job, before, wait, run) + end
 
 
-def _totals(job: Job, before: int, wait: int, run: int) -> Row:
+def _totals(job: Job, before: int, wait: int, run: int) -> EventTuple:
     """The totals of an ended job; an unknown number is -1."""
     found = job.history.lifetime
     if found is None and before == LEASED:

@@ -130,7 +130,7 @@ class Extra:
 
 
 @mypyc_attr(acyclic=True)
-class Lifetime:
+class JobTotals:
     """Totals over all attempts of a job, and details of its last lease. Durations are in
     microseconds.
     """
@@ -204,7 +204,7 @@ class LeaseHistory:
         failure: Failure | None = None,
         ended_at: int = 0,
         outcome: str = "",
-        lifetime: Lifetime | None = None,
+        lifetime: JobTotals | None = None,
     ) -> None:
         self.attempt = attempt
         self.failures = failures
@@ -411,7 +411,7 @@ class Job:
         return self.history.outcome
 
     @property
-    def lifetime(self) -> Lifetime | None:
+    def lifetime(self) -> JobTotals | None:
         return self.history.lifetime
 
 
@@ -521,15 +521,15 @@ def first_wait(job: Job) -> int:
     return leased_at - ready_at if leased_at > ready_at else 0
 
 
-def ensure_lifetime(job: Job) -> Lifetime:
+def ensure_lifetime(job: Job) -> JobTotals:
     """The totals of a job, created at its first renewal, failure, move or second lease."""
     history = ensure_history(job)
     found = history.lifetime
     if found is None:
         if job.state == LEASED and is_first_lease(job):
             wait = first_wait(job)
-            found = Lifetime(1, 0, wait, 0, history.leased_at, wait)
+            found = JobTotals(1, 0, wait, 0, history.leased_at, wait)
         else:
-            found = Lifetime(complete=not history.attempt and not history.failures)
+            found = JobTotals(complete=not history.attempt and not history.failures)
         history.lifetime = found
     return found

@@ -84,7 +84,7 @@ class LeaseSet(Component):
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._bound, self._untimed = engine.rules.bound, engine.rules.untimed
+        self._bound, self._untimed = engine.rules.bound_protocols, engine.rules.untimed_protocols
         #: Open connections that can hold leases.
         self.holders: set[str] = set()
         #: Holder -> seqs of its leases, the oldest lease first.
@@ -221,7 +221,7 @@ class LeaseSet(Component):
             self._engine.change_set.ended_leases.setdefault(job.seq, holder)
             self.remove(job)
 
-    def end_all(self) -> None:
+    def record_ends(self) -> None:
         """Record the ends of all leases, before `clear` removes them."""
         for seq, holder in self._holder_of.items():
             self._engine.change_set.ended_leases.setdefault(seq, holder)

@@ -25,7 +25,7 @@ import msgspec
 
 from .annotations import ensure_details
 from .component import Component, IndexProblem, Problems
-from .details import Number, Parked
+from .details import LimitWait, Number
 from .job import NO_PROTOCOL, Job
 from .queues import Queue
 from .states import LEASED, READY
@@ -48,7 +48,7 @@ MIN_LIMITS_TO_SWEEP: Final = 64
 MAX_LOG_ENTRIES: Final = 100
 
 #: The start of the wait; the jid if clients set the job's times, otherwise empty; and the seq.
-Entry = tuple[int, str, int]
+ParkedEntry = tuple[int, str, int]
 
 
 class Limit:
@@ -101,7 +101,7 @@ class Limits(Component):
         self.leased_by_key: dict[str, dict[int, None]] = {}
         #: Parked jobs by key, the longest wait first. Entries may be stale. Jobs under "" were
         #: released from their key; the next request for jobs of their queue examines them.
-        self.parked_by_key: dict[str, list[Entry]] = {}
+        self.parked_by_key: dict[str, list[ParkedEntry]] = {}
         #: Keys whose usage has decreased.
         self.freed_keys: dict[str, None] = {}
         #: Queues with waiting clients and jobs that were not examined yet.
@@ -251,7 +251,7 @@ class Limits(Component):
         found = [self._current(key, entry) for entry in entries]
         return [job for job in found if job is not None][:limit]
 
-    def _current(self, key: str, entry: Entry) -> Job | None:
+    def _current(self, key: str, entry: ParkedEntry) -> Job | None:
         """The job of an entry, if it still waits."""
         job = self._engine.jobs.get(entry[2])
         parked = None if job is None else parked_of(job)
@@ -350,7 +350,7 @@ class Limits(Component):
         if details.front:  # its position ahead of all jobs applies only once
             details.front, job.rank = False, details.rank
         since = engine.time_of(job, now)
-        details.parked = parked = Parked(key, since, job.rank)
+        details.parked = parked = LimitWait(key, since, job.rank)
         queue.ready.park(job)
         self._wait(key, self._entry(job, parked))
         if not details.log or details.log[-1][1] != "throttled":
@@ -364,14 +364,14 @@ class Limits(Component):
                 )
         engine.change_set.record(job)
 
-    def _entry(self, job: Job, parked: Parked) -> Entry:
+    def _entry(self, job: Job, parked: LimitWait) -> ParkedEntry:
         """The place of a job among those that wait for its key. Jobs that were parked at the same
         time return in the order of their pushes, or by jid if clients set their times.
         """
-        own_clock = job.origin in self._engine.rules.own_clock
+        own_clock = job.origin in self._engine.rules.own_clock_protocols
         return parked.since, job.jid if own_clock else "", job.seq
 
-    def _wait(self, key: str, entry: Entry) -> None:
+    def _wait(self, key: str, entry: ParkedEntry) -> None:
         heap = self.parked_by_key.setdefault(key, [])
         heappush(heap, entry)
         if len(heap) > 64 + 2 * len(self._engine.jobs):
@@ -444,7 +444,7 @@ class Limits(Component):
         details = ensure_details(job)
         if details.parked is not None:
             job.rank, details.parked = details.parked.rank, None
-        if job.origin in engine.rules.own_clock:
+        if job.origin in engine.rules.own_clock_protocols:
             job.position = engine.time_of(job, now) - 1
         ready.add(job)
         engine.change_set.record(job)
@@ -564,7 +564,7 @@ class Limits(Component):
                     yield IndexProblem(
                         "limit", f"the usage of the limit {key} wrongly includes job {seq}"
                     )
-        entries: dict[str, set[Entry]] = {}
+        entries: dict[str, set[ParkedEntry]] = {}
         for seq in engine.jobs:
             yield None
             job = engine.jobs.get(seq)
@@ -598,7 +598,7 @@ def read_limit(setting: bytes) -> Limit:
     return Limit(*msgspec.msgpack.decode(setting))
 
 
-def parked_of(job: Job) -> Parked | None:
+def parked_of(job: Job) -> LimitWait | None:
     """The reason why a job is parked, or None."""
     own = None if job.extra is None else job.extra.details
     return None if own is None else own.parked

@@ -76,7 +76,7 @@ class QueueSet(Component):
         queue.paused = paused
         queue.registered = True
 
-    def of_job(self, name: str) -> Queue:
+    def get_or_create(self, name: str) -> Queue:
         """The queue of a restored job, created if the store does not have it."""
         queue = self.by_name.get(name)
         if queue is None:

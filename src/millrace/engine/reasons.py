@@ -97,7 +97,11 @@ def _reasons(engine: Engine, job: Job, now: int) -> list[Reason]:
     if job.state == BLOCKED:
         return _staged(job) + _blocked(engine, job)
     if job.state == LEASED:
-        until = 0 if job.history.holder_protocol in engine.rules.bound else job.history.deadline
+        until = (
+            0
+            if job.history.holder_protocol in engine.rules.bound_protocols
+            else job.history.deadline
+        )
         actor = engine.rules.names[job.history.holder_protocol]
         return [Reason("leased", job.history.leased_at, until, job.history.holder, actor)]
     if job.state == SCHEDULED:

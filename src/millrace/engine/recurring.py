@@ -265,7 +265,7 @@ class RecurringJobs:
             f"{record.jid}-{record.count}",
             record.kind,
             record.payload,
-            record.origin or min(engine.rules.own_clock),
+            record.origin or min(engine.rules.own_clock_protocols),
             record.queue,
             record.retries,
             LEASE_DURATION,

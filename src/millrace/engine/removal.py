@@ -59,10 +59,10 @@ class Removal:
 
     def remove_queue(self, name: str, now: int) -> None:
         """Remove a queue with its ready jobs; see Engine.remove_queue."""
-        for _ in self.queue_steps(name, now):
+        for _ in self.remove_queue_in_slices(name, now):
             pass
 
-    def queue_steps(self, name: str, now: int) -> Generator[None, None, None]:
+    def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue in several steps. The first step hides the queue and the jobs that are
         ready at that time. If the caller closes the generator early, the remaining
         jobs stay.
@@ -124,7 +124,7 @@ class Removal:
         """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`."""
         engine = self._engine
         engine.current_statistics()
-        engine.leases.end_all()
+        engine.leases.record_ends()
         engine.restoration.remove_all_jobs()
         old, changes = engine.change_set, ChangeSet()
         changes.ended_leases = old.ended_leases

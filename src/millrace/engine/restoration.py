@@ -12,7 +12,7 @@ from .change_set import ChangeSet
 from .counters import Totals
 from .discarded import DiscardedCollections
 from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job
-from .job_timers import TTL_TIMER
+from .job_timers import TTL_KEY_OFFSET
 from .retention import TRIM_TIMER
 from .states import READY
 from .statistics import Statistics
@@ -87,12 +87,12 @@ class Restoration:
         # again.
         for job in engine.leased.values():
             if (
-                job.history.holder_protocol in engine.rules.bound
+                job.history.holder_protocol in engine.rules.bound_protocols
                 and job.history.holder not in engine.leases.holders
             ):
                 engine.timers.set(job.seq, 0)
         for job in self.orphaned_transients():
-            engine.timers.set(job.seq + TTL_TIMER, 0)
+            engine.timers.set(job.seq + TTL_KEY_OFFSET, 0)
         engine.revert_count += 1
         engine.change_set = ChangeSet()
 
@@ -101,7 +101,7 @@ class Restoration:
         has closed these connections; this does not count as a failure.
         """
         engine = self._engine
-        engine.clock = now
+        engine.last_known_time = now
         for job in self.orphaned_transients():
             engine.cancel(job, now)
         engine.transactions.after_restart(now)
@@ -138,7 +138,7 @@ class Restoration:
 
     def _is_bound(self, job: Job) -> bool:
         """Whether the lease of a job ends with the connection of its holder."""
-        return job.history.holder_protocol in self._engine.rules.bound
+        return job.history.holder_protocol in self._engine.rules.bound_protocols
 
     def orphaned_transients(self) -> list[Job]:
         """Transient jobs whose client has disconnected or no longer waits."""
@@ -158,8 +158,8 @@ class Restoration:
         engine = self._engine
         table, of_job, own_clock = (
             engine.table,
-            engine.queue_set.of_job,
-            engine.rules.own_clock,
+            engine.queue_set.get_or_create,
+            engine.rules.own_clock_protocols,
         )
         ready: dict[str, list[Job]] = {}
         known, by_jid = table.jobs, table.by_jid
@@ -176,7 +176,7 @@ class Restoration:
             if job.seq > last_seq:  # noqa: PLR1730 - `max`, inlined
                 last_seq = job.seq
             if job.expires_at:
-                engine.timers.set(job.seq + TTL_TIMER, job.expires_at)
+                engine.timers.set(job.seq + TTL_KEY_OFFSET, job.expires_at)
             if job.extra is not None:
                 engine.dependencies.add(job)
                 engine.annotations.add(job)
@@ -195,14 +195,14 @@ class Restoration:
 
     def restore_job(self, job: Job) -> None:
         engine = self._engine
-        queue = engine.queue_set.of_job(job.queue)
+        queue = engine.queue_set.get_or_create(job.queue)
         job.queue = queue.name  # jobs share this string
         for component in engine.components:
             component.add(job)
         if job.seq >= engine.next_seq:
             engine.next_seq = job.seq + 1
         # The clock of a client, which may be wrong, determines the positions of its jobs.
-        if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
+        if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock_protocols:
             engine.positions.last = max(engine.positions.last, job.position)
 
     def remove_all_jobs(self) -> None:

@@ -43,7 +43,7 @@ class Retention(Component):
 
     def __init__(self, jobs: JobsBySeq, rules: RuleTable, dead_max: int) -> None:
         self._jobs = jobs
-        self._kept = rules.kept
+        self._kept = rules.retaining_protocols
         self.dead_max = dead_max
         #: The number of dead jobs that were dropped because of the maximum.
         self.dead_dropped = 0

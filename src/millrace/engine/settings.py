@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from .annotations import TRACKED
+from .annotations import TRACKED_PREFIX
 from .cascades import CASCADE_PREFIX
 from .limits import LIMIT_PREFIX
 from .recurring import RECURRING_PREFIX
@@ -21,7 +21,7 @@ IMPORTS_PREFIX: Final = "imports/"
 FLUSHED_SETTINGS: Final = (
     LOADS_PREFIX,
     DAYS_PREFIX,
-    TRACKED,
+    TRACKED_PREFIX,
     LIMIT_PREFIX,
     RECURRING_PREFIX,
     IDEMPOTENCY_PREFIX,

@@ -20,7 +20,7 @@ class JobTable(Component):
     __slots__ = ("_duplicates", "_exclusive", "by_jid", "jobs")
 
     def __init__(self, rules: RuleTable) -> None:
-        self._exclusive = rules.exclusive
+        self._exclusive = rules.exclusive_protocols
         self.jobs = JobsBySeq()
         #: The oldest job of each jid; `_duplicates` has the remaining ones, by seq.
         self.by_jid: dict[str, Job] = {}

@@ -44,14 +44,14 @@ class Transitions:
         self._engine = engine
         self._rules = engine.rules
         self._untimed, self._own_clock = (
-            engine.rules.untimed,
-            engine.rules.own_clock,
+            engine.rules.untimed_protocols,
+            engine.rules.own_clock_protocols,
         )
         # Components that most transitions use.
         self._timers, self._leased = engine.timers, engine.leased
         self._limits, self._cascades = engine.limits, engine.cascades
         self._dependencies, self._deadlines = engine.dependencies, engine.deadlines
-        self._leases, self._bound = engine.leases, engine.rules.bound
+        self._leases, self._bound = engine.leases, engine.rules.bound_protocols
         self._restoration, self._positions = engine.restoration, engine.positions
         self._state_components = engine.state_components
 
@@ -119,7 +119,9 @@ class Transitions:
                     self._arrive_by_own_clock(job, cause)
             else:
                 caller = engine.caller
-                engine.clock = job.ready_at = caller.server_time(now) if caller.own_clock else now
+                engine.last_known_time = job.ready_at = (
+                    caller.server_time(now) if caller.own_clock else now
+                )
                 if cause in _ARRIVAL_CAUSES:
                     self._move_behind_ready(job, cause)
             if seq < self._restoration.restored_seq:
@@ -195,7 +197,11 @@ class Transitions:
         """Put a job that became ready behind the ready jobs, unless its position is fixed."""
         if not 0 <= job.position < AFTER_ARRIVALS:
             return
-        if cause == "due" and job.history.failures and job.origin in self._rules.returning:
+        if (
+            cause == "due"
+            and job.history.failures
+            and job.origin in self._rules.keep_position_protocols
+        ):
             return
         job.position = self._positions.next(job.ready_at, behind=cause in _BEHIND_CAUSES)
 

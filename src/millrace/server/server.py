@@ -21,7 +21,7 @@ from .commit_thread import CommitThread
 from .control_socket import remove_socket, remove_stale_socket, short_address
 from .file_limits import MAX_UNAUTHENTICATED
 from .journal_shipper import JournalShipper
-from .memory_limit import MemoryLimit
+from .memory_limit import BufferLimit
 from .payload_thread import PayloadThread
 from .push_gate import PushGate
 from .run_queue import RunQueue
@@ -72,7 +72,7 @@ class Server:
         self.engine = engine
         self.hubs: list[Hub] = []
         #: Connections with replies that are caused by a command of another connection.
-        self.with_messages: set[Connection] = set()
+        self.connections_with_messages: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
         #: Connections before their handshake may exceed the limit by this number.
@@ -101,7 +101,7 @@ class Server:
         self.shipper: JournalShipper | None = None
         self.sessions: set[Session] = set()
         self.closed_connection = ClosedConnection(Hub(engine, max_connections=0))
-        self.buffers = MemoryLimit(max_buffered, self.sessions)
+        self.buffers = BufferLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._socket_paths: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -122,7 +122,7 @@ class Server:
         for listener in listeners:
             self.hubs.append(listener.hub)
             listener.hub.hubs = self.hubs
-            listener.hub.with_messages = self.with_messages
+            listener.hub.connections_with_messages = self.connections_with_messages
 
             # The default binds `connect` now: the loop changes `listener`.
             def session(
@@ -241,7 +241,7 @@ class Server:
             or waiters.timeouts
             or waiters.outcomes
             or engine.alarms
-            or self.with_messages
+            or self.connections_with_messages
         ):
             self._dispatch(now)
         change_set, turns = engine.change_set, self.turns
@@ -292,7 +292,7 @@ class Server:
             or waiters.timeouts
             or waiters.outcomes
             or engine.alarms
-            or self.with_messages
+            or self.connections_with_messages
         )
 
     def _dispatch(self, now: int) -> None:
@@ -319,8 +319,8 @@ class Server:
                     waiter.owner.session.notify(now, waiter.owner.timed_out)
                 for key in alarms:
                     self._alarm(key, now)
-                while self.with_messages:
-                    self.with_messages.pop().session.flush()
+                while self.connections_with_messages:
+                    self.connections_with_messages.pop().session.flush()
         finally:
             self._dispatching = False
 

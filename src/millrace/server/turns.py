@@ -107,7 +107,7 @@ class Turns:
     def hold(self, session: "Session", replies: list[Reply]) -> None:
         """Hold replies until the turn being filled is synced."""
         self._held.append((session, replies))
-        session.pending = self.number
+        session.pending_turn = self.number
         if not self.due:
             self.schedule()
 

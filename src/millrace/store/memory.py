@@ -60,7 +60,7 @@ class MemoryStore:
         recovered.next_event = self.outbox.next_committed
         recovered.next_seq, recovered.processed, recovered.failures = self._numbers
         for number, blob in enumerate(self._events):
-            recovered.statistics.fold(records.decode_any(blob))
+            recovered.statistics.add_events(records.decode_any(blob))
             recovered.statistics.drop(self._dropped.get(number, ()))
             for day in self._merged.get(number, ()):
                 recovered.statistics.merge(day)

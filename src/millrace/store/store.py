@@ -14,7 +14,7 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.counters import Totals
 from millrace.engine.engine import Engine
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.engine.job import Job
 from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
@@ -88,7 +88,7 @@ class StoreState(Protocol):
         ...
 
     @property
-    def clock(self) -> int:
+    def last_known_time(self) -> int:
         """The server's clock, for the age of statistics."""
         ...
 
@@ -203,7 +203,7 @@ class EventRange(NamedTuple):
 
     first: int
     version: int
-    rows: list[Row]
+    rows: list[EventTuple]
     size: int
 
     @property

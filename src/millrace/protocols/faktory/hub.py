@@ -106,7 +106,7 @@ class FaktoryHub(Hub):
         """
         if not self.recover_lost_workers:
             return
-        clock = self.engine.clock
+        clock = self.engine.last_known_time
         for wid in {job.holder for job in self._leased()} - self.by_worker.keys():
             self.engine.set_alarm((self, wid), clock + LOST_AFTER)
 

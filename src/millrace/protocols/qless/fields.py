@@ -9,7 +9,7 @@ from millrace.engine.job import SECOND, Job
 from millrace.engine.leases import FRONT_RANK
 from millrace.engine.recurring import RecurringJob
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.statistics import Spread
+from millrace.engine.statistics import DurationSummary
 from millrace.protocols.payloads import BASE64
 
 from . import lua_values as lua
@@ -151,7 +151,7 @@ def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
     return found
 
 
-def of_spread(spread: Spread) -> Fields:
+def of_spread(spread: DurationSummary) -> Fields:
     """The spec's names: `s0` and so on are seconds, `m`, `h`, `d` minutes, hours and days."""
     if not spread.count:
         return []

@@ -11,7 +11,7 @@ from typing import Any, Final
 from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
-from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
+from millrace.engine.statistics import DAY, HISTOGRAM_BUCKETS, DurationSummary, QueueDay
 from millrace.engine.tables import examined
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
@@ -319,12 +319,12 @@ def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None,
     )
 
 
-def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
+def _spread(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:
     """Return statistics with the keys of the code and the keys of the spec."""
     slots = spread.histogram if with_histogram else {}
     return {
         "std": float(b"%.14g" % spread.variance**0.5),
-        "histogram": [slots.get(slot, 0) for slot in range(SLOTS)],
+        "histogram": [slots.get(slot, 0) for slot in range(HISTOGRAM_BUCKETS)],
         "mean": float(b"%.14g" % spread.mean),
         "count": spread.count,
         "total": spread.count,
