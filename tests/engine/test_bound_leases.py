@@ -232,7 +232,7 @@ def test_a_job_completed_after_its_connection_was_lost_leaves_no_timer(scene):
     scene.engine.unavailable = "disk full"
     scene.disconnect()
     scene.engine.resume(scene.now)
-    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     assert len(scene.engine.timers) == 0
 
 

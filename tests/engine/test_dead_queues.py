@@ -238,7 +238,7 @@ def by_its_holder(scene: MasenkoScene) -> None:
 
 def by_a_client_without_a_lease(scene: MasenkoScene) -> None:
     (job,) = scene.engine.jobs.values()
-    scene.engine.fail(job, scene.now, FAKTORY, "Oops", "", [], unleased=True)
+    scene.engine.fail(job, scene.now, FAKTORY, "Oops", "", [], allow_unleased=True)
 
 
 def by_an_expired_lease(scene: MasenkoScene) -> None:

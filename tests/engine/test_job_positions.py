@@ -131,7 +131,7 @@ def test_a_job_moved_ahead_later_keeps_the_order_of_other_jobs(scene, later_coun
     for number in range(later_count):
         scene.advance(1)
         scene.push(f"rest-{number}")
-    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], unleased=True)
+    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], allow_unleased=True)
     scene.engine.release(back, scene.now)
     assert leased_jids(scene, 2) == ["back", "other"]
 

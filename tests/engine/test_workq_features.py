@@ -60,9 +60,9 @@ def in_state(scene: WorkqScene, state: int) -> Job:
     if state == LEASED:
         scene.lease()
     if state == DONE:
-        scene.engine.complete(job, scene.now, WORKQ, result=b"r", unleased=True)
+        scene.engine.complete(job, scene.now, WORKQ, result=b"r", allow_unleased=True)
     if state == DEAD:
-        scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
+        scene.engine.fail(job, scene.now, WORKQ, "", "", [], allow_unleased=True)
     assert job.state == state
     return job
 
@@ -228,11 +228,11 @@ def test_a_job_without_a_lease_is_completed_only_with_permission():
         scene.complete(job)
     with pytest.raises(NotLeased):
         scene.fail(job)
-    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     with pytest.raises(NotLeased):
-        scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+        scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     with pytest.raises(NotLeased):
-        scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
+        scene.engine.fail(job, scene.now, WORKQ, "", "", [], allow_unleased=True)
 
 
 def test_an_end_without_a_lease_has_no_run_time():
@@ -240,7 +240,7 @@ def test_an_end_without_a_lease_has_no_run_time():
     job = scene.pushed_and_leased()
     scene.engine.release(job, scene.now)
     scene.advance(5)
-    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     assert scene.events()[-1].run == 0
 
 
@@ -524,9 +524,9 @@ def test_a_restart_changes_nothing(ops):
         elif op == "lease":
             engine.lease(("queue-0", "queue-1"), "", WORKQ, scene.now, random_queue=True)
         elif op == "complete" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
-            engine.complete(job, scene.now, WORKQ, result=b"r" * size, unleased=True)
+            engine.complete(job, scene.now, WORKQ, result=b"r" * size, allow_unleased=True)
         elif op == "fail" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
-            engine.fail(job, scene.now, WORKQ, "Failed", "m", [], result=b"r", unleased=True)
+            engine.fail(job, scene.now, WORKQ, "Failed", "m", [], result=b"r", allow_unleased=True)
         elif op == "cancel" and job is not None:
             engine.cancel(job, scene.now)
         elif op == "wait":

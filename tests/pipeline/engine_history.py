@@ -245,7 +245,7 @@ class Past:
                 keep = now + 300 * SECOND if self.random.random() < 0.05 else 0
                 engine.complete(job, now, worker.protocol, keep_until=keep)
         elif worker.protocol == WORKQ and _waits(engine, job):
-            engine.complete(job, now, WORKQ, unleased=True)
+            engine.complete(job, now, WORKQ, allow_unleased=True)
         self._seek(worker)
 
     def _complete_qless(self, worker: Worker, job: Job) -> None:
@@ -273,7 +273,7 @@ class Past:
             group, message = error(self.random)
             engine.fail(
                 job, now, protocol, group, message, [],
-                unleased=not mine, final=final, retry_at=again,
+                allow_unleased=not mine, final=final, retry_at=again,
             )  # fmt: skip
             engine.skew = 0
         self._seek(worker)

@@ -62,17 +62,17 @@ class Attempts:
         actor: int,
         result: bytes | None,
         keep_until: int,
-        unleased: bool,
+        allow_unleased: bool,
     ) -> None:
         """Complete a job; see Engine.complete."""
         is_leased = job.state == LEASED
-        if not is_leased and not (unleased and job.state in {READY, SCHEDULED}):
+        if not is_leased and not (allow_unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased
         engine = self._engine
         if engine.caller.own_clock and job.origin not in self._own_clock:
             now = self._use_server_clock(job, now)
             try:
-                self.complete(job, now, actor, result, keep_until, unleased)
+                self.complete(job, now, actor, result, keep_until, allow_unleased)
             finally:
                 engine.caller.own_clock = True
             return
@@ -120,17 +120,18 @@ class Attempts:
         backtrace: list[str],
         cause: str = "failed",
         result: bytes | None = None,
-        unleased: bool = False,
+        allow_unleased: bool = False,
         final: bool = False,
         retry_at: int | None = None,
-        uses_try: bool = True,
+        counts_failure: bool = True,
         removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure. The retry policy of the job's origin decides the next
         state, unless the failure is `final`; `retry_at` overrides the time of a retry. Clients that
-        wait for the end receive `result`, or the message if there is no result. Without `uses_try`,
-        the failure does not count when the job is retried later. With `removes_queue`, the engine
-        also removes the queue if the job has left it empty and the policy requires it.
+        wait for the end receive `result`, or the message if there is no result. Without
+        `counts_failure`, the failure does not count when the job is retried later. With
+        `removes_queue`, the engine also removes the queue if the job has left it empty and the
+        policy requires it.
         """
         engine = self._engine
         caller = engine.caller
@@ -147,17 +148,17 @@ class Attempts:
                     backtrace,
                     cause=cause,
                     result=result,
-                    unleased=unleased,
+                    allow_unleased=allow_unleased,
                     final=final,
                     retry_at=retry_at,
-                    uses_try=uses_try,
+                    counts_failure=counts_failure,
                     removes_queue=removes_queue,
                 )
             finally:
                 caller.own_clock = True
             return
         before = job.state
-        if before != LEASED and not (unleased and before in {READY, SCHEDULED}):
+        if before != LEASED and not (allow_unleased and before in {READY, SCHEDULED}):
             raise NotLeased
         policy = engine.rules.policies[job.origin]
         engine.totals.processed += 1
@@ -202,7 +203,7 @@ class Attempts:
         if ended:
             self._move_to_dead_queue(job, now)
             self.fail_dependents(job, now)
-        if not uses_try:
+        if not counts_failure:
             ensure_history(job).failures -= 1
         engine.caller.must_wait = True
         if removes_queue:

@@ -282,7 +282,7 @@ class Engine:
         return days if rule is None else VisibleDays(days, rule.allows, rule.check)
 
     def current_statistics(self) -> Statistics:
-        """The current statistics of all queues."""
+        """The statistics of all queues, including the current change set."""
         self.tallies.add_to(self.statistics, self.recent_durations)
         return self.statistics
 
@@ -463,18 +463,18 @@ class Engine:
         *,
         result: bytes | None = None,
         keep_until: int = 0,
-        unleased: bool = False,
+        allow_unleased: bool = False,
         advances: bool = False,
     ) -> None:
         """Complete the job. The engine retains it until the end of its time to live, or
-        until `keep_until`, or until the time that `Retention.end_of` returns. With `unleased`, the
-        job need not be leased. With `advances`, only a step of the job has ended, and the caller
-        then moves it to the next queue.
+        until `keep_until`, or until the time that `Retention.end_of` returns. With
+        `allow_unleased`, the job need not be leased. With `advances`, only a step of the job has
+        ended, and the caller then moves it to the next queue.
         """
         if advances:
             self.attempts.advance(job, now, actor)
         else:
-            self.attempts.complete(job, now, actor, result, keep_until, unleased)
+            self.attempts.complete(job, now, actor, result, keep_until, allow_unleased)
 
     def fail(
         self,
@@ -487,10 +487,10 @@ class Engine:
         *,
         cause: str = "failed",
         result: bytes | None = None,
-        unleased: bool = False,
+        allow_unleased: bool = False,
         final: bool = False,
         retry_at: int | None = None,
-        uses_try: bool = True,
+        counts_failure: bool = True,
         removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure; see Attempts.fail."""
@@ -503,10 +503,10 @@ class Engine:
             backtrace,
             cause,
             result,
-            unleased,
+            allow_unleased,
             final,
             retry_at,
-            uses_try,
+            counts_failure,
             removes_queue,
         )
 
@@ -620,7 +620,9 @@ class Engine:
         return self.removal.remove_queue_in_slices(name, now)
 
     def forget_queue(self, name: str) -> None:
-        """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
+        """Remove a queue from the list of queues. Its jobs stay. The next push opens it again, not
+        paused.
+        """
         self.check_queue(name)
         self.removal.forget_queue(name)
 
