@@ -4,8 +4,8 @@ BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # The tests run on the sources; `make check-compiled` repeats those of the hot path compiled.
 TESTS   = MILLRACE_PURE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
-# One more than the two cores of CI: many tests wait for a process or a timeout.
-WORKERS ?= 3
+# Twice the two cores of CI: many tests wait for a process or a timeout.
+WORKERS ?= 4
 HOT_TESTS = tests/engine tests/protocols tests/store tests/server tests/conformance
 ROUNDS ?= 1000
 WORKS  ?= 10

@@ -30,6 +30,15 @@ class DidNotStartError(Exception):
     """The server exited, or printed no line, instead of announcing its ports."""
 
 
+class StartedCommand(subprocess.Popen[Any]):
+    """A process that is killed when its test fails; Popen would wait for its end."""
+
+    def __exit__(self, kind: object, value: object, traceback: object) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(None, None, None)
+
+
 class ServerProcess:
     """One data folder and its server, which can be killed and started again.
 

@@ -242,7 +242,7 @@ def test_generators_with_a_finally_clause_are_listed() -> None:
                 found.add(f"{name.removeprefix('millrace/')}: {function.name}")
     assert found == {
         "engine/removal.py: queue_steps",  # closed by its only caller
-        "protocols/faktory/connection.py: _change_queues",
+        "protocols/faktory/operator_commands.py: _change_queues",
         "protocols/masenko/connection.py: _apply_in_slices",
     }
 

@@ -16,7 +16,7 @@ import redis
 from millrace.cli.import_target import ImportTarget
 from millrace.records import ImportedJob
 from raw_faktory import RawFaktory
-from server_process import MILLRACE, ServerProcess
+from server_process import MILLRACE, ServerProcess, StartedCommand
 
 sys.path[:0] = [str(Path(__file__).parent.parent / each) for each in ("protocols", "migration")]
 
@@ -112,7 +112,7 @@ def test_a_terminal_requests_confirmation(server: ServerProcess, tmp_path: Path)
     write(tmp_path, record(add(1)))
     controller, terminal = pty.openpty()
     command = [MILLRACE, "import", "masenko", tmp_path, "--data", server.data]
-    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as asking:
+    with StartedCommand(command, stdin=terminal, stdout=terminal, stderr=terminal) as asking:
         os.close(terminal)
         text = b""
         while b"Import 1 job?" not in text:
@@ -135,13 +135,13 @@ def test_an_interrupted_import_leaves_no_job(
     real.sadd("queues", "mail")
     real.lpush("mail", *(unit(f"job-{number:06}") for number in range(20_000)))
     command = [MILLRACE, "import", "faktory", url_of(real), "--yes", "--data", server.data]
-    with subprocess.Popen(
+    with StartedCommand(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as importing:
         assert importing.stdout is not None
         assert importing.stderr is not None
-        while not importing.stdout.readline().startswith("Settings"):
-            pass  # the summary; the jobs follow
+        while not (line := importing.stdout.readline()).startswith("Settings"):
+            assert line, "the command ended"  # the summary; the jobs follow
         importing.send_signal(signal.SIGINT)
         assert importing.wait(60) == 130
         assert importing.stderr.read() == "Interrupted. Nothing was imported.\n"

@@ -22,7 +22,7 @@ from millrace.cli.app import app
 from millrace.cli.remote import HttpRemote, SocketRemote
 from millrace.records.actions import JOB_ACTIONS, QUEUE_ACTIONS
 from raw_faktory import RawFaktory
-from server_process import MILLRACE, ServerProcess
+from server_process import MILLRACE, ServerProcess, StartedCommand
 
 
 class Cli:
@@ -237,16 +237,13 @@ def test_events_are_followed(server: ServerProcess, faktory: RawFaktory, over: s
     url = f"http://127.0.0.1:{server.ports['web']}"
     target = str(server.data) if over == "--data" else url
     command = [MILLRACE, "events", "--follow", "--json", over, target]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
-        try:
-            assert following.stdout is not None
-            assert json.loads(following.stdout.readline())["type"] == "pushed"
-            faktory.fetch("default")
-            assert json.loads(following.stdout.readline())["type"] == "leased"
-            following.send_signal(signal.SIGINT)
-            assert following.wait(20) == 0
-        finally:
-            following.kill()
+    with StartedCommand(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["type"] == "pushed"
+        faktory.fetch("default")
+        assert json.loads(following.stdout.readline())["type"] == "leased"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(20) == 0
 
 
 #: Commands of the pipeline print tables and files; `serve` prints JSON if it has no terminal.
@@ -272,7 +269,7 @@ def test_a_confirmation_in_a_terminal(server: ServerProcess, faktory: RawFaktory
     dead_jobs(faktory, 2)
     main, terminal = pty.openpty()
     command = [MILLRACE, "retry", "state:dead", "--data", server.data]
-    with subprocess.Popen(
+    with StartedCommand(
         command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as asking:
         os.write(main, b"y\n")

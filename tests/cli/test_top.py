@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleDimensions
 from millrace.cli.remote import SocketRemote
 from millrace.cli.top import Keyboard, QueueRate, TopView, sparkline
 from raw_faktory import RawFaktory
-from server_process import MILLRACE, ServerProcess
+from server_process import MILLRACE, ServerProcess, StartedCommand
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_in_a_terminal(server: ServerProcess, faktory: RawFaktory) -> None:
     main, terminal = pty.openpty()
     command = [MILLRACE, "top", "--data", server.data]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
-    with subprocess.Popen(
+    with StartedCommand(
         command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment
     ) as top:
         output, deadline = b"", time.monotonic() + 40

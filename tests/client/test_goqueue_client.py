@@ -90,8 +90,8 @@ def test_a_job_returns_after_its_ttp(client):
 
 
 def test_a_wait_may_be_longer_than_the_timeout(port):
-    with GoJobQueue(port=port, timeout=0.5) as client:
-        assert client.reserve("never", 1) is None
+    with GoJobQueue(port=port, timeout=1.5) as client:
+        assert client.reserve("never", 2) is None
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 16 << 20])
@@ -260,7 +260,9 @@ def test_every_error_is_a_millrace_error_and_network_errors_have_python_types():
 
 
 @contextlib.contextmanager
-def peer(*replies: bytes | float, hangs_up: bool = True) -> Iterator[GoJobQueue]:
+def peer(
+    *replies: bytes | float, hangs_up: bool = True, timeout: float = 10.0
+) -> Iterator[GoJobQueue]:
     """A client with a server that answers CONNECT, and sends these replies to the next command. A
     number is a pause in seconds.
     """
@@ -284,7 +286,7 @@ def peer(*replies: bytes | float, hangs_up: bool = True) -> Iterator[GoJobQueue]
 
     thread = threading.Thread(target=serve)
     thread.start()
-    client = GoJobQueue(port=listening.getsockname()[1], timeout=0.3)
+    client = GoJobQueue(port=listening.getsockname()[1], timeout=timeout)
     try:
         yield client.connect()
     finally:
@@ -316,7 +318,7 @@ def test_the_server_disconnects_within_a_reply(reply_bytes):
 
 @pytest.mark.parametrize("reply_bytes", [b"", b"TIME", RESERVED + b"\5\0\0\0hell"])
 def test_the_server_is_silent(reply_bytes):
-    with peer(reply_bytes, hangs_up=False) as client:
+    with peer(reply_bytes, hangs_up=False, timeout=0.3) as client:
         started = time.monotonic()
         with pytest.raises(TimedOut, match="did not answer in time"):
             client.delete(1) if not reply_bytes else client.reserve("q", 1)
@@ -325,7 +327,10 @@ def test_the_server_is_silent(reply_bytes):
 
 
 def test_an_incomplete_reply_times_out_in_a_wait_without_a_limit():
-    with peer(0.5, RESERVED, hangs_up=False) as client, pytest.raises(TimedOut):
+    with (
+        peer(0.5, RESERVED, hangs_up=False, timeout=0.3) as client,
+        pytest.raises(TimedOut),
+    ):
         client.reserve("q")
 
 

@@ -18,7 +18,7 @@ from millrace.client import Worker, WorkerOptions
 from millrace.client.jobs import Job
 from millrace.client.worker import Outcome
 from millrace.client.worker.execution import execute
-from server_process import ServerProcess, running_server
+from server_process import ServerProcess, StartedCommand, running_server
 
 WAIT = 20.0
 
@@ -304,9 +304,7 @@ def test_processes_survive_crashes_and_hanging_jobs(project: Path, app: Millrace
 
 def test_a_program_ends_with_sigterm(project: Path, app: Millrace) -> None:
     code = "import shop_tasks, millrace.client as c; c.Worker(shop_tasks.app).run(); print('ended')"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with StartedCommand([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         wait_until(lambda: app.info()["faktory"]["tasks"]["Workers"]["size"] > 0)
         process.send_signal(signal.SIGTERM)
         assert process.communicate(timeout=WAIT)[0] == "ended\n"
@@ -322,7 +320,7 @@ def test_the_command_runs_an_application(project: Path, app: Millrace) -> None:
     target = project / "notes"
     millrace = str(Path(sys.executable).with_name("millrace"))
     arguments = [millrace, "worker", "shop_tasks:app", "-c", "2", "--metrics-port", "0"]
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as process:
+    with StartedCommand(arguments, stderr=subprocess.PIPE, text=True) as process:
         app.push(NewJob("shop_tasks.note", [str(target), 1]))
         app.push(NewJob("shop_tasks.missing"))
         wait_until(lambda: target.exists() and counts(app)["retries"] == 1)

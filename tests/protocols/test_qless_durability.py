@@ -378,6 +378,17 @@ def test_completed_jobs_are_ordered_by_the_clocks_of_their_clients(
     assert kept("jobs", 9, "complete") == order
 
 
+def test_blocked_jobs_are_ordered_by_the_time_of_their_put(kept: StoredQless) -> None:
+    kept.put(1, "x")
+    for now, jid in ((2, "a"), (3.25, "c"), (3.25, "b"), (4, "a")):
+        kept.put(now, jid, "depends", '["x"]')
+    for _ in range(2):
+        assert kept("jobs", 9, "depends", "q") == ["b", "c", "a"]
+        scores = kept.hub.redis_view.scores(b"ql:q:q-depends")
+        assert scores == [(b"b", 3.25), (b"c", 3.25), (b"a", 4)]
+        kept.restarts()
+
+
 def test_a_deregistered_worker_with_a_job_is_not_listed_after_a_restart(kept: StoredQless) -> None:
     kept.put(1, "a")
     kept("pop", 2, "q", "w", 1)

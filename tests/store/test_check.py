@@ -226,8 +226,9 @@ def test_changes_of_recent_turns_are_part_of_the_check(scene, folder, open_store
 
 
 def test_a_check_does_not_keep_all_jobs_in_memory(tmp_path, monkeypatch):
-    monkeypatch.undo()  # generations of the usual size
-    folder, jobs = tmp_path / "many", 80_000
+    monkeypatch.undo()
+    monkeypatch.setattr(generations, "GENERATION_BYTES", 4 << 20)  # half of the usual size
+    folder, jobs = tmp_path / "many", 40_000
     store, engine = SqliteStore(folder, sync=False), Engine(Random(1), protocol_rules())
     store.load()
     for number in range(jobs):
@@ -242,5 +243,5 @@ def test_a_check_does_not_keep_all_jobs_in_memory(tmp_path, monkeypatch):
     tracemalloc.stop()
     assert findings.jobs == {"ready": jobs}
     assert findings.problems == []
-    # The turns that are not folded yet take 8 MiB in each of two generations.
-    assert peak < 20 << 20, f"{peak:,} bytes for {jobs:,} jobs of 500 bytes"
+    # The turns that are not folded yet take 4 MiB in each of two generations.
+    assert peak < 10 << 20, f"{peak:,} bytes for {jobs:,} jobs of 500 bytes"

@@ -1,53 +1,48 @@
 """One Faktory client's connection: framing, then the commands in the spec's order."""
 
 from collections.abc import Iterator
-from contextlib import closing
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from millrace.engine.errors import QueueRefused
-from millrace.engine.job import SECOND, Job, NewJob, payload_size
+from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.engine.waiters import JobOutcome, Waiter
-from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
+from millrace.engine.workers import TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import go_json
 from millrace.protocols.buffers import LARGE_LINE, LineBuffer
-from millrace.protocols.connection import Connection, FixedReply
+from millrace.protocols.connection import Connection
 from millrace.protocols.errors import BadJson, ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
-from . import bulk as bulk_requests
-from . import extensions, info, mutate, work_unit
-from .hub import FaktoryHub, hash_matches
+from . import extensions, info, millrace_command, operator_commands, work_unit
+from .hub import FETCH_WAIT, FaktoryHub, hash_matches
+from .replies import (
+    MAX_ERROR,
+    NULL_BULK,
+    OK,
+    OK_REPLY,
+    bulk,
+    cut,
+    error_reply,
+    queue_names,
+    quote_input,
+    required,
+)
 
-OK: Final = b"+OK\r\n"
-OK_REPLY: Final = FixedReply(OK)
-NULL_BULK: Final = b"$-1\r\n"
-#: The wait of a FETCH without a ready job.
-FETCH_WAIT: Final = 2 * SECOND
 MAX_BACKTRACE: Final = 50
-#: Maximum length of a client's text in an error.
-MAX_ECHO: Final = 200
-#: Maximum length of an error.
-MAX_ERROR: Final = 1000
 #: Maximum size of a HELLO. Its content is kept while the client is connected, and a client without
 #: the password can send it.
 MAX_HELLO: Final = 1 << 18
-#: Jobs of a PUSHB, and queues of a QUEUE command, in one slice.
+#: Jobs of a PUSHB in one slice.
 COMMAND_BATCH_SIZE: Final = 100
 #: A push is compared with the oldest job and this number of the newest jobs with its jid.
 MAX_DUPLICATES: Final = 16
 #: An identical push within this time counts as a repetition of the first one.
 RESEND_PERIOD: Final = 60 * SECOND
-#: Maximum number of queues in one FETCH or QUEUE. A FETCH examines all of them in one step.
-MAX_QUEUES: Final = 10_000
-#: The maximum size of all their names.
-MAX_QUEUES_BYTES: Final = 1 << 20
 #: Commands whose replies do not wait for a commit, or that decide themselves whether to wait. The
 #: reply to FETCH waits only for earlier changes of its job.
 NEVER_WAIT: Final = frozenset(
@@ -75,21 +70,6 @@ class _Hello(NamedTuple):
     rss_kb: int
 
 
-def bulk(body: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(body), body)
-
-
-def error_reply(text: str) -> bytes:
-    """An error reply in one line."""
-    flat = " ".join(text[:MAX_ERROR].splitlines())
-    return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
-
-
-def quote_input(data: bytes) -> str:
-    """A client's bytes for an error text."""
-    return data[:MAX_ECHO].decode("utf-8", "replace")
-
-
 class FaktoryConnection(Connection):
     def __init__(self, hub: FaktoryHub) -> None:
         super().__init__(hub)
@@ -101,9 +81,9 @@ class FaktoryConnection(Connection):
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
         #: The id of the job whose end the client waits for.
-        self._awaited_id = ""
+        self.awaited_id = ""
         #: The FETCH that waits is a bulk fetch: its reply is an array.
-        self._is_bulk_fetch = False
+        self.is_bulk_fetch = False
         #: The password at the time of the greeting; the hub's password can change later.
         self._password = hub.password
         self._iterations, self._salt = 0, ""
@@ -314,7 +294,7 @@ class FaktoryConnection(Connection):
 
     def _push(self, argument: bytes | None, now: int) -> None:
         try:
-            push = work_unit.read(_required(argument) if argument is None else argument, now)
+            push = work_unit.read(required(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         if self.engine.find(push.jid) is not None or extensions.may_have_extensions(push):
@@ -362,7 +342,7 @@ class FaktoryConnection(Connection):
         engine.push(push, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(_required(argument))
+        line = go_json.repair_text(required(argument))
         try:
             units = _decode_list(line) or []
         except msgspec.MsgspecError as problem:
@@ -400,7 +380,7 @@ class FaktoryConnection(Connection):
                 self._push_once(push, now)
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-                    self._check_not_reverted(reverts)
+                    self.check_not_reverted(reverts)
         except ClientError as problem:
             self.caller.wait()
             self.reply_error(error_reply(str(problem)))
@@ -408,7 +388,7 @@ class FaktoryConnection(Connection):
         self.caller.wait()
         self.reply(bulk(msgspec.json.encode(failed)))
 
-    def _check_not_reverted(self, reverts: int) -> None:
+    def check_not_reverted(self, reverts: int) -> None:
         """Stop a long command if the changes of an earlier slice were reverted."""
         engine = self.engine
         if engine.revert_count != reverts or engine.unavailable:
@@ -419,7 +399,7 @@ class FaktoryConnection(Connection):
 
     def _fetch(self, argument: bytes | None, now: int) -> None:
         if argument != self._fetch_names or argument is None:
-            names = _queue_names(argument or b"")
+            names = queue_names(argument or b"")
             self._fetch_names = argument
             self._fetch_queues = tuple(names) or ("default",)
         worker = self.worker
@@ -436,9 +416,9 @@ class FaktoryConnection(Connection):
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
-        if self._is_bulk_fetch:
-            self._is_bulk_fetch = False
-            self._reply_with_jobs([job])
+        if self.is_bulk_fetch:
+            self.is_bulk_fetch = False
+            self.deliver_bulk([job])
         else:
             self._reply_with_job(job)
 
@@ -457,11 +437,11 @@ class FaktoryConnection(Connection):
 
     def timed_out(self, now: int) -> None:
         self.waiter = None
-        if self._awaited_id:
+        if self.awaited_id:
             self._reply_with_result()
-        elif self._is_bulk_fetch:
-            self._is_bulk_fetch = False
-            self._reply_with_jobs([])
+        elif self.is_bulk_fetch:
+            self.is_bulk_fetch = False
+            self.deliver_bulk([])
         else:
             self.reply(NULL_BULK)
 
@@ -481,20 +461,20 @@ class FaktoryConnection(Connection):
 
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
-            line = _required(argument) if argument is None else argument
+            line = required(argument) if argument is None else argument
             body = _decode_ack(line if line.isascii() else go_json.repair_text(line))
             jid = body["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
             raise ClientError(f"invalid ACK {quote_input(argument or b'')}") from None
         result = extensions.result_of_ack(body["result"]) if "result" in body else None
-        job = self._held(jid or "", now)
+        job = self.held(jid or "", now)
         if job is not None:
             self.engine.complete(job, now, FAKTORY, result=result)
         else:
             self.caller.wait()  # another client's ACK can be uncommitted
         self.reply_fixed(OK_REPLY)
 
-    def _held(self, jid: str, now: int) -> Job | None:
+    def held(self, jid: str, now: int) -> Job | None:
         """The leased job with this jid. Every client may end it, unless it was leased over a
         protocol that reserves this right to the holder.
         """
@@ -504,7 +484,7 @@ class FaktoryConnection(Connection):
         return held or engine.reclaim_by_id(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(_required(argument))
+        line = go_json.repair_text(required(argument))
         try:
             fields, _ = go_json.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
             jid = go_json.string(fields.get("jid"), "jid")
@@ -515,14 +495,14 @@ class FaktoryConnection(Connection):
             raise ClientError(f"invalid FAIL {quote_input(line)}") from None
         if not jid:
             raise ClientError("missing JID")
-        job = self._held(jid, now)
+        job = self.held(jid, now)
         if job is None:
             raise ClientError(f"Job not found {quote_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
         self.reply_fixed(OK_REPLY)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(_required(argument))
+        line = go_json.repair_text(required(argument))
         try:
             fields, _ = go_json.folded(
                 line, frozenset({"wid", "current_state", "rss_kb", "running"})
@@ -555,232 +535,29 @@ class FaktoryConnection(Connection):
 
     # Beyond the spec
 
-    def _queue(self, argument: bytes | None, now: int) -> None:
-        sub, space, rest = _required(argument).strip().partition(b" ")
-        what = sub.upper()
-        names = _queue_names(rest)
-        if names != ["*"]:
-            for name in names:
-                self.engine.check_queue(name)
-        if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
-            if not space:
-                raise ClientError("internal error")
-            if self.engine.unavailable:
-                raise StoreUnavailable(self.engine.unavailable)
-            self.begin_work(self._change_queues(what, names, now))
-        elif what == b"LATENCY":
-            if names == ["*"]:
-                raise ClientError("QUEUE LATENCY does not support wildcards")
-            self.reply(bulk(info.latency(self.engine, names, now)))
-        else:
-            raise ClientError(f"no such QUEUE subcommand: {quote_input(sub)}")
-
-    def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
-        engine = self.engine
-        if names == ["*"]:
-            names = list(engine.tables.queues)
-        reverts = engine.revert_count
-        try:
-            for number, name in enumerate(names, 1):
-                if what == b"REMOVE":
-                    with closing(engine.remove_queue_in_slices(name, now)) as steps:
-                        for _ in steps:
-                            yield
-                            self._check_not_reverted(reverts)
-                else:
-                    engine.pause(name, paused=what == b"PAUSE", now=now)
-                if number % COMMAND_BATCH_SIZE == 0:
-                    yield
-                    self._check_not_reverted(reverts)
-        except ClientError as problem:
-            self.reply_error(error_reply(str(problem)))
-            return
-        self.caller.wait()
-        self.reply_fixed(OK_REPLY)
-
-    def _mutate(self, argument: bytes | None, now: int) -> None:
-        operation = mutate.read(argument or b"")
-        self.begin_work(self._mutate_in_slices(operation, now), len(argument or b""))
-
-    def _mutate_in_slices(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
-        engine = self.engine
-        reverts = engine.revert_count
-        try:
-            for _ in mutate.carry_out(engine, operation, now):
-                yield
-                self._check_not_reverted(reverts)
-        except ClientError as problem:
-            self.caller.wait()
-            self.reply_error(error_reply(str(problem)))
-            return
-        self.caller.wait()
-        self.reply_fixed(OK_REPLY)
-
     def _batch(self, _: bytes | None, now: int) -> None:
         raise ClientError("batch subsystem is only available in Faktory Enterprise")
 
     def _track(self, _: bytes | None, now: int) -> None:
         raise ClientError("tracking subsystem is only available in Faktory Enterprise")
 
-    def _worker(self, argument: bytes | None, now: int) -> None:
-        """WORKER QUIET|TERMINATE wid|*: an extension, as on the original's web page."""
-        words = decode_lossy(argument or b"").split()
-        states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
-        if len(words) != 2 or words[0].upper() not in states:
-            raise ClientError("expected WORKER QUIET|TERMINATE <wid>|*")
-        known = self.hub.workers.known
-        if words[1] == "*":
-            chosen = self.hub.workers.connected()
-        elif words[1] in known:
-            chosen = [known[words[1]]]
-        else:
-            raise ClientError(f"unknown worker {words[1][:MAX_ECHO]}")
-        if not all(worker.connections for worker in chosen):
-            raise ClientError(f"worker {words[1][:MAX_ECHO]} is not connected")
-        for worker in chosen:
-            self.hub.advance(worker, states[words[0].upper()])
-        self.reply_fixed(OK_REPLY)
-
-    def _millrace(self, argument: bytes | None, now: int) -> None:
-        """MILLRACE: an extension for bulk loads and bulk reads."""
-        line = _required(argument)
-        request = bulk_requests.parse(line)
-        if self.hub.rule is not None and request.read is None:
-            raise QueueRefused(
-                "MILLRACE is not allowed on this port, except read: it has a rule for queues"
-            )
-        if self.engine.unavailable and request.changes:
-            raise StoreUnavailable(self.engine.unavailable)
-        if self.engine.pushes_refused and request.stage is not None:
-            raise StoreUnavailable(self.engine.pushes_refused)
-        if request.result is not None:
-            self._result(request.result, now)
-        elif request.fetch is not None:
-            self._fetch_bulk(request.fetch, now)
-        elif request.ack is not None:
-            self.begin_work(self._acknowledge_in_slices(request.ack, now), len(line))
-        else:
-            self.begin_work(self._execute_bulk_request(request, now), len(line))
-
-    def _fetch_bulk(self, request: "extensions.FetchRequest", now: int) -> None:
-        """Lease up to `count` jobs; without a ready job, wait for one as FETCH does."""
-        worker, engine = self.worker, self.engine
-        holder = "" if worker is None else worker.wid
-        queues = tuple(dict.fromkeys(request.queues))
-        if (worker is not None and worker.state) or self.hub.stopping:
-            queues = ()
-        jobs: list[Job] = []
-        size = 0
-        while len(jobs) < request.count and size < extensions.FETCH_BYTES_LIMIT:
-            job = engine.lease(queues, holder, FAKTORY, now)
-            if job is None:
-                break
-            jobs.append(job)
-            size += payload_size(job)
-        if jobs:
-            self._reply_with_jobs(jobs)
-            return
-        self._is_bulk_fetch = True
-        self.waiter = Waiter(queues, holder, FAKTORY, self)
-        engine.wait(self.waiter, now + FETCH_WAIT)
-
-    def _reply_with_jobs(self, jobs: list[Job]) -> None:
+    def deliver_bulk(self, jobs: list[Job]) -> None:
         """Reply with several leased jobs."""
-        self._is_bulk_fetch = self.read_first(jobs, self._reply_with_jobs)
-        if self._is_bulk_fetch:
+        self.is_bulk_fetch = self.read_first(jobs, self.deliver_bulk)
+        if self.is_bulk_fetch:
             return
         units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]
         self.reply_with_jobs(jobs, bulk(b"[%b]" % b",".join(units)))
 
-    def _acknowledge_in_slices(
-        self, acks: "list[extensions.Acknowledgement]", now: int
-    ) -> Iterator[None]:
-        """Complete several jobs in slices. As with ACK, unknown jobs are no error."""
-        engine = self.engine
-        reverts, done = engine.revert_count, 0
-        try:
-            results = [extensions.result_of_ack(ack.result) for ack in acks]
-            for number, (ack, result) in enumerate(zip(acks, results, strict=True), 1):
-                job = self._held(ack.jid, now)
-                if job is not None:
-                    engine.complete(job, now, FAKTORY, result=result)
-                    done += 1
-                if number % COMMAND_BATCH_SIZE == 0:
-                    yield
-                    self._check_not_reverted(reverts)
-        except ClientError as problem:
-            self.caller.wait()
-            self.reply_error(error_reply(str(problem)))
-            return
-        self.caller.wait()
-        self.reply(bulk(b'{"acknowledged":%d}' % done))
-
-    def _result(self, request: "extensions.ResultRequest", now: int) -> None:
-        """Reply with the state of a job, at once or when it ends."""
-        job = extensions.newest_job(self.engine, request.jid)
-        if job is None or not request.wait or extensions.has_ended(job) or self.hub.stopping:
-            self.caller.wait()
-            self.reply(bulk(extensions.describe_job(request.jid, job)))
-            return
-        self._awaited_id = request.jid
-        self.waiter = Waiter((), "", FAKTORY, self)
-        self.waiter.reports_removal = True
-        self.engine.wait(self.waiter, now + round(request.wait * SECOND), job)
-
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
-        self.waiter, jid, self._awaited_id = None, self._awaited_id, ""
+        self.waiter, jid, self.awaited_id = None, self.awaited_id, ""
         self.caller.wait()  # the end of the job may not be committed yet
         self.reply(bulk(extensions.describe_outcome(jid, outcome)))
 
     def _reply_with_result(self) -> None:
-        jid, self._awaited_id = self._awaited_id, ""
+        jid, self.awaited_id = self.awaited_id, ""
         self.caller.wait()
         self.reply(bulk(extensions.describe_job(jid, extensions.newest_job(self.engine, jid))))
-
-    def _execute_bulk_request(
-        self, request: "bulk_requests.BulkRequest", now: int
-    ) -> Iterator[None]:
-        engine = self.engine
-        check_store = partial(self._check_not_reverted, engine.revert_count)
-        try:
-            body = yield from bulk_requests.execute_bulk(
-                engine, request, self.hub.read_cursors, self, check_store, now
-            )
-        except ClientError as problem:
-            self.caller.wait()
-            self.reply_error(error_reply(str(problem)))
-            return
-        self.caller.wait()
-        self.reply(bulk(body))
-
-
-def _required(argument: bytes | None) -> bytes:
-    """A required argument. The error is the same as in the original, which panics."""
-    if argument is None:
-        raise ClientError("internal error")
-    return argument
-
-
-def _queue_names(data: bytes) -> list[str]:
-    """The distinct queue names of a command in their order."""
-    if len(data) > MAX_QUEUES_BYTES:
-        raise ClientError(f"queue names too long: at most {MAX_QUEUES_BYTES} bytes")
-    names = list(dict.fromkeys(decode_lossy(data).split()))
-    if len(names) > MAX_QUEUES:
-        raise ClientError(f"too many queues: at most {MAX_QUEUES}, not {len(names)}")
-    return names
-
-
-def decode_lossy(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
-
-
-def cut(text: str, max_bytes: int) -> str:
-    """The trimmed text, cut to `max_bytes` bytes; "unknown" if it is empty."""
-    text = text.strip()
-    if len(text) * 4 > max_bytes:
-        text = text.encode()[:max_bytes].decode("utf-8", "ignore")
-    return text or "unknown"
 
 
 COMMANDS: Final = {
@@ -793,10 +570,10 @@ COMMANDS: Final = {
     b"ACK": FaktoryConnection._ack,
     b"FAIL": FaktoryConnection._fail,
     b"BEAT": FaktoryConnection._beat,
-    b"QUEUE": FaktoryConnection._queue,
-    b"MUTATE": FaktoryConnection._mutate,
+    b"QUEUE": operator_commands.queue,
+    b"MUTATE": operator_commands.mutate,
     b"BATCH": FaktoryConnection._batch,
     b"TRACK": FaktoryConnection._track,
-    b"WORKER": FaktoryConnection._worker,
-    b"MILLRACE": FaktoryConnection._millrace,
+    b"WORKER": operator_commands.worker,
+    b"MILLRACE": millrace_command.millrace,
 }

@@ -20,6 +20,8 @@ from .settings import FaktoryConfig
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
+#: The wait of a FETCH without a ready job.
+FETCH_WAIT: Final = 2 * SECOND
 #: The jobs of a lost worker fail after this time without a BEAT.
 LOST_AFTER: Final = 60 * SECOND
 

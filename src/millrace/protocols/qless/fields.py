@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, Final
 
-from millrace.engine.annotations import existing_details, read_details
+from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
 from millrace.engine.leases import FRONT_RANK
 from millrace.engine.recurring import RecurringJob
@@ -16,6 +16,7 @@ from . import lua_values as lua
 from . import queries
 from .job_view import (
     klass_of,
+    put_at,
     remaining,
     shown_data,
     shown_expiry,
@@ -38,14 +39,6 @@ def _waiting_score(job: Job) -> float:
     return inf if job.rank >= FRONT_RANK else job.rank - job.position / TIME_DIVISOR
 
 
-def _put_at(job: Job) -> float:
-    details = existing_details(job)
-    if details is None:
-        return float(job.created // SECOND)
-    puts = (when for when, what, _ in reversed(details.log) if what == "put")
-    return float(next(puts, job.created / SECOND))
-
-
 def _time(job: Job) -> float:
     """Return the time at which the job was last put, popped or completed."""
     details = read_details(job)
@@ -58,7 +51,7 @@ SCORES: Final[dict[int, Callable[[Job], float]]] = {
     READY: _waiting_score,
     LEASED: lambda job: job.history.deadline / SECOND,
     SCHEDULED: lambda job: job.due_at / SECOND,
-    BLOCKED: _put_at,
+    BLOCKED: lambda job: put_at(job) / SECOND,
 }
 
 

@@ -46,6 +46,11 @@ def waits_since(job: Job) -> int:
     return read_details(job).waiting_since or job.ready_at
 
 
+def put_at(job: Job) -> int:
+    """Return the time of the last put of a job that waits for its dependencies."""
+    return read_details(job).waiting_since or job.created
+
+
 def state_of(job: Job) -> str:
     if job.state == READY:
         details = read_details(job)

@@ -26,6 +26,7 @@ from millrace.protocols.slices import (
 from . import lua_values as lua
 from .arguments import Args, number, text
 from .errors import ScriptError
+from .job_view import put_at
 from .state import Qless
 
 #: Names that one slice encodes.
@@ -97,8 +98,12 @@ def _is_due(q: Qless, job: Job, now: int) -> bool:
 
 
 def _blocked(q: Qless, queue: str) -> FoundJobs:
-    blocked = examined(q.engine.tables.by_state(BLOCKED))
-    return (yield from filter_in_slices(blocked, lambda job: job.queue == queue))
+    rows = (
+        None if job is None or job.queue != queue else (put_at(job), job.jid, job.seq, job)
+        for job in examined(q.engine.tables.by_state(BLOCKED))
+    )
+    order = yield from sort_in_slices(rows)
+    return (yield from map_in_slices(order, lambda row: row[3]))
 
 
 def throttled(q: Qless, args: Args) -> Any:

@@ -1,0 +1,116 @@
+"""QUEUE, MUTATE and WORKER: commands of operators."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from millrace.engine.workers import QUIET, TERMINATE
+from millrace.protocols.errors import ClientError, StoreUnavailable
+
+from . import info
+from . import mutate as mutations
+from .replies import (
+    MAX_ECHO,
+    OK_REPLY,
+    bulk,
+    decode_lossy,
+    error_reply,
+    queue_names,
+    quote_input,
+    required,
+)
+
+if TYPE_CHECKING:
+    from .connection import FaktoryConnection
+
+#: Queues of a QUEUE command in one slice.
+QUEUES_BATCH_SIZE: Final = 100
+
+
+def queue(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
+    sub, space, rest = required(argument).strip().partition(b" ")
+    what = sub.upper()
+    names = queue_names(rest)
+    if names != ["*"]:
+        for name in names:
+            connection.engine.check_queue(name)
+    if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
+        if not space:
+            raise ClientError("internal error")
+        if connection.engine.unavailable:
+            raise StoreUnavailable(connection.engine.unavailable)
+        connection.begin_work(_change_queues(connection, what, names, now))
+    elif what == b"LATENCY":
+        if names == ["*"]:
+            raise ClientError("QUEUE LATENCY does not support wildcards")
+        connection.reply(bulk(info.latency(connection.engine, names, now)))
+    else:
+        raise ClientError(f"no such QUEUE subcommand: {quote_input(sub)}")
+
+
+def _change_queues(
+    connection: "FaktoryConnection", what: bytes, names: list[str], now: int
+) -> Iterator[None]:
+    engine = connection.engine
+    if names == ["*"]:
+        names = list(engine.tables.queues)
+    reverts = engine.revert_count
+    try:
+        for number, name in enumerate(names, 1):
+            if what == b"REMOVE":
+                with closing(engine.remove_queue_in_slices(name, now)) as steps:
+                    for _ in steps:
+                        yield
+                        connection.check_not_reverted(reverts)
+            else:
+                engine.pause(name, paused=what == b"PAUSE", now=now)
+            if number % QUEUES_BATCH_SIZE == 0:
+                yield
+                connection.check_not_reverted(reverts)
+    except ClientError as problem:
+        connection.reply_error(error_reply(str(problem)))
+        return
+    connection.caller.wait()
+    connection.reply_fixed(OK_REPLY)
+
+
+def mutate(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
+    operation = mutations.read(argument or b"")
+    connection.begin_work(_mutate_in_slices(connection, operation, now), len(argument or b""))
+
+
+def _mutate_in_slices(
+    connection: "FaktoryConnection", operation: mutations.Operation, now: int
+) -> Iterator[None]:
+    engine = connection.engine
+    reverts = engine.revert_count
+    try:
+        for _ in mutations.carry_out(engine, operation, now):
+            yield
+            connection.check_not_reverted(reverts)
+    except ClientError as problem:
+        connection.caller.wait()
+        connection.reply_error(error_reply(str(problem)))
+        return
+    connection.caller.wait()
+    connection.reply_fixed(OK_REPLY)
+
+
+def worker(connection: "FaktoryConnection", argument: bytes | None, _now: int) -> None:
+    """WORKER QUIET|TERMINATE wid|*: an extension, as on the original's web page."""
+    words = decode_lossy(argument or b"").split()
+    states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
+    if len(words) != 2 or words[0].upper() not in states:
+        raise ClientError("expected WORKER QUIET|TERMINATE <wid>|*")
+    known = connection.hub.workers.known
+    if words[1] == "*":
+        chosen = connection.hub.workers.connected()
+    elif words[1] in known:
+        chosen = [known[words[1]]]
+    else:
+        raise ClientError(f"unknown worker {words[1][:MAX_ECHO]}")
+    if not all(worker.connections for worker in chosen):
+        raise ClientError(f"worker {words[1][:MAX_ECHO]} is not connected")
+    for worker in chosen:
+        connection.hub.advance(worker, states[words[0].upper()])
+    connection.reply_fixed(OK_REPLY)
