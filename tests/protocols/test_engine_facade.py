@@ -146,7 +146,7 @@ def engine() -> Engine:
     engine.current_statistics()
     restoration = engine.restoration  # a worker may claim the ready jobs, as after a restart
     restoration.restored_seq = engine.next_seq
-    restoration.ready_since.clear()
+    restoration.ready_after_restore.clear()
     engine.caller = Caller(engine, NO_PROTOCOL, rule=QueueRule([MINE]))
     return engine
 

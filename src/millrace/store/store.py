@@ -14,7 +14,7 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.counters import Totals
 from millrace.engine.engine import Engine
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.engine.job import Job
 from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
@@ -70,7 +70,7 @@ def must_write(change_set: ChangeSet, store: "Store") -> bool:
 def release_payloads(store: "Store", engine: Engine) -> None:
     """After a commit, remove the payloads from memory that the store can read now."""
     for seq, payload in store.take_stored_payloads().items():
-        engine.payloads.stored(seq, payload)
+        engine.payloads.move_out_of_memory(seq, payload)
 
 
 class StoreState(Protocol):
@@ -90,7 +90,7 @@ class StoreState(Protocol):
         ...
 
     @property
-    def clock(self) -> int:
+    def last_known_time(self) -> int:
         """The server's clock, for the age of statistics."""
         ...
 
@@ -205,7 +205,7 @@ class EventRange(NamedTuple):
 
     first: int
     version: int
-    rows: list[Row]
+    rows: list[EventTuple]
     size: int
 
     @property
