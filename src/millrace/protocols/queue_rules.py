@@ -37,7 +37,8 @@ SHARED: Final = frozenset(
         "commit_waiters",
         *("revert_count", "flush_count", "is_setting_uncommitted", "is_turn_uncommitted"),
         # Components
-        *("annotations", "deadlines", "due_timers", "failure_groups", "leases", "limits"),
+        *("annotations", "deadlines", "dependencies", "due_timers", "failure_groups"),
+        *("leases", "limits"),
         *("payloads", "recurring", "retention", "timers", "transactions"),
         *("recent_durations", "statistics", "timer_counts", "totals"),
         # Views of a job or of a setting
@@ -46,7 +47,8 @@ SHARED: Final = frozenset(
         *("skip_seqs", "lease_job", "reclaim", "renew", "release"),
         *("wait", "cancel_wait", "stop_offering", "set_alarm"),
         *("complete", "fail", "cancel", "kill", "retry_now"),
-        *("update", "set_rank", "block", "unblock", "detach", "set_tags", "track", "log"),
+        *("update", "set_rank", "block", "block_staged", "unblock", "detach"),
+        *("set_tags", "track", "log"),
         *("promote_due", "set_setting", "load_settings"),
     }
 )

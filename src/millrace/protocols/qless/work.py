@@ -26,6 +26,7 @@ from millrace.protocols.slices import SLICE_SIZE, run_at_once
 
 from . import lua_values as lua
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
+from .dependencies import LONG_LIST, StagedJobs, with_staged
 from .errors import ScriptError
 from .job_view import (
     data_of,
@@ -49,7 +50,9 @@ CANCEL_BATCH_SIZE: Final = 50
 # Putting
 
 
-def put(q: Qless, now: int, args: Args) -> bytes:
+def put(
+    q: Qless, now: int, args: Args, staged: StagedJobs | None = None
+) -> bytes | Generator[None, None, bytes]:
     """worker, queue, jid, klass, data, delay, options"""
     queue = text(args, 1, "Queue(): no queue name provided")
     jid = text(args, 2, 'Put(): Arg "jid" missing')
@@ -57,6 +60,8 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     data = lua.check(raw(args, 4))
     delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
     chosen = options(args, 6)
+    if chosen and staged is None and len(chosen.get("depends", b"")) > LONG_LIST:
+        return with_staged(q, jid, chosen["depends"], lambda found: put(q, now, args, found))
     name = q.queue_name(queue)  # the port may refuse it: before any change
     job = q.find(jid)
     details = JobDetails() if job is None else ensure_details(job)
@@ -66,7 +71,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     if chosen:
         retries, priority = _retries(chosen, retries), _priority(chosen, priority)
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
-        depends = jids(chosen["depends"]) if "depends" in chosen else []
+        depends = jids(chosen["depends"]) if "depends" in chosen and staged is None else []
         if "throttles" in chosen:
             keys = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
             if job is None:
@@ -80,15 +85,19 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     details.priority, details.lower_first, details.waiting_since = priority, lower_first, now
     if job is None:
         details.tags = tagged
-        job = _create(q, now, queue, jid, klass, data, due, retries, depends, details)
+        blockers = _blockers_of_new(q, jid, depends, staged)
+        job = _create(q, now, queue, jid, klass, data, due, retries, blockers, details)
     else:
-        _move(q, now, args, queue, job, klass, data, due, retries, depends)
+        replaced = _blockers(q, job.seq, depends, staged) if depends or staged else None
+        _move(q, now, args, queue, job, klass, data, due, retries, replaced)
         q.engine.set_tags(job, tagged)
+    if staged is not None and job.state == BLOCKED:
+        staged.block(job)
     q.publish_tracked("put", job.jid)
     return encode_name(q.local(job.jid))  # the engine chooses an id in place of an empty one
 
 
-def requeue(q: Qless, now: int, args: Args) -> bytes:
+def requeue(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
     """Put a job that already exists."""
     jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
@@ -118,14 +127,11 @@ def _create(
     data: bytes,
     due: int,
     retries: int,
-    depends: list[str],
+    blockers: list[int],
     details: JobDetails,
 ) -> Job:
     details.add_entry("put", now, q.max_history, {"q": queue})
     name = q.queue_name(queue)
-    blockers = _blockers(q, depends)
-    if jid in depends:
-        blockers.append(q.engine.next_seq)  # it waits for itself until a client unblocks it
     push = NewJob(
         q.scoped(jid),
         klass,
@@ -153,7 +159,7 @@ def _move(
     data: bytes,
     due: int,
     retries: int,
-    depends: list[str],
+    blockers: list[int] | None,
 ) -> None:
     """Put a job that already exists. Its worker loses the job."""
     details = ensure_details(job)
@@ -164,7 +170,6 @@ def _move(
     leave_front(job)
     clear_holder(job)
     q.engine.update(job, kind=klass, payload=data, retries=retries)
-    blockers = _blockers(q, depends) if depends else None
     due = _due(q, job, due)
     q.engine.move(job, q.queue_name(queue), now, QLESS, due=due, blockers=blockers)
 
@@ -192,10 +197,24 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     q.publish_tracked("put", job.jid)
 
 
-def _blockers(q: Qless, depends: list[str]) -> list[int]:
-    """Return the existing jobs of these jids. The engine ignores completed jobs."""
+def _blockers(q: Qless, seq: int, depends: list[str], staged: StagedJobs | None) -> list[int]:
+    """Return the existing jobs of these jids. The engine ignores completed jobs. Of staged
+    dependencies of the job with this seq, return only the first one.
+    """
+    if staged is not None:
+        return staged.first(seq)
     found = [q.find(jid) for jid in depends]
     return [job.seq for job in found if job is not None]
+
+
+def _blockers_of_new(
+    q: Qless, jid: str, depends: list[str], staged: StagedJobs | None
+) -> list[int]:
+    seq = q.engine.next_seq
+    blockers = _blockers(q, seq, depends, staged)
+    if jid in depends:
+        blockers.append(seq)  # it waits for itself until a client unblocks it
+    return blockers
 
 
 # Popping
@@ -358,13 +377,17 @@ def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
 # Ending an attempt
 
 
-def complete(q: Qless, now: int, args: Args) -> bytes:
+def complete(
+    q: Qless, now: int, args: Args, staged: StagedJobs | None = None
+) -> bytes | Generator[None, None, bytes]:
     """jid, worker, queue, data, [next q] [delay d] [depends JSON]"""
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
     data = _checked_data(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
+    if chosen is not None and staged is None and len(chosen[3]) > LONG_LIST:
+        return with_staged(q, jid, chosen[3], lambda found: complete(q, now, args, found))
     job = _held(q, now, jid, worker, queue)
     if chosen is not None:
         q.queue_name(chosen[0])  # the port may refuse it: before any change
@@ -376,9 +399,13 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     q.publish_tracked("completed", job.jid)
     if chosen is None:
         return _finish(q, now, job, details, _result(q, job, data))
-    following, delay, depends = chosen
+    following, delay, depends, _ = chosen
+    blockers = _blockers(q, job.seq, depends, staged)
     due = now + lua.to_microseconds(delay) if delay > 0 else 0
-    return _advance(q, now, job, details, following, due, depends)
+    reply = _advance(q, now, job, details, following, due, blockers)
+    if staged is not None and job.state == BLOCKED:
+        staged.block(job)
+    return reply
 
 
 def _checked_data(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
@@ -406,15 +433,18 @@ def _result(q: Qless, job: Job, data: bytes) -> bytes | None:
         return data
 
 
-def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
-    """Return the next queue of a job, if any, with the delay and the dependencies."""
+def _next(args: Args) -> tuple[str, lua.Number, list[str], bytes] | None:
+    """Return the next queue of a job, if any, with the delay, the dependencies and their text. A
+    long text is not decoded.
+    """
     chosen = dict(zip(texts(args[4::2]), args[5::2], strict=False))
     delay = lua.tonumber(chosen.get("delay", b"0"))
     if delay is None:
         raise ScriptError("assertion failed!")
-    depends = jids(chosen.get("depends", b"[]"))
+    listed = chosen.get("depends", b"[]")
+    depends = jids(listed) if len(listed) <= LONG_LIST else []
     if "next" in chosen:
-        return decode_name(chosen["next"]), delay, depends
+        return decode_name(chosen["next"]), delay, depends, listed
     for option in ("delay", "depends"):
         if option in chosen:
             raise ScriptError(f'Complete(): "{option}" cannot be used without a "next".')
@@ -462,7 +492,7 @@ def drop(q: Qless, job: Job, now: int) -> None:
 
 
 def _advance(
-    q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, depends: list[str]
+    q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, blockers: list[int]
 ) -> bytes:
     names = q.local(job.jid), q.local(job.queue)
     q.publish_log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
@@ -473,7 +503,7 @@ def _advance(
     details.waiting_since = now
     clear_holder(job)
     due = _due(q, job, due)
-    q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
+    q.engine.move(job, queue, now, QLESS, due=due, blockers=blockers)
     return state_of(job).encode() if job.state != LEASED else b"waiting"
 
 
