@@ -215,11 +215,20 @@ class MeasuredServer(HeldServer):
             hub.hubs, hub.with_messages = self.server.hubs, self.server.with_messages
 
     def send(self, protocol: str, request: bytes, client: str = "main") -> bytes:
-        """Send a request that prepares the measured one, and wait until it has ended."""
+        """Send a request that prepares the measured one, and wait for its reply."""
         session, transport = self._session(protocol, client)
         transport.written = b""
-        self._loop.run_until_complete(self._send(session, transport, protocol, request))
+        session.data_received(request)
+        self._loop.run_until_complete(self._answered(session, transport, protocol))
         return reply_content(protocol, transport.written)
+
+    async def _answered(self, session: Session, transport: _Transport, protocol: str) -> None:
+        for _ in range(MAX_PASSES):
+            await asyncio.sleep(0)
+            has_reply = transport.closed or is_complete(protocol, transport.written)
+            if not session._continuing and (has_reply or session.connection.waiter is not None):
+                return
+        raise AssertionError(f"no reply: {transport.written[:200]!r}")
 
     def measure(self, protocol: str, data: bytes, client: str, *, units: bool) -> Slice:
         session, transport = self._session(protocol, client)
