@@ -2,15 +2,18 @@
 other clients are served in between, and the cost of a request is proportional to its size.
 """
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from random import Random
 from time import process_time
 from types import FrameType
 from typing import Any
 
 import pytest
+from held_server import HeldServer
 
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
@@ -476,6 +479,61 @@ def test_a_store_that_fails_during_a_long_lease_is_reported() -> None:
     assert len(port.engine.queues) < 1000
 
 
+def test_a_long_lease_starts_when_its_queues_exist() -> None:
+    port = WorkqPort()
+    push = NewJob("6ba7b810-9dad-41d1-80b4-00c04fd430c8", "q0", b"x", WORKQ, "q0", 0, 9_000_000)
+    job = port.engine.push(push, NOW)
+    names = " ".join(f"q{number}" for number in range(300))
+    later = NOW + 5_000_000
+    assert port.client.receive(b"lease %b 60000\r\n" % names.encode(), NOW, 1)
+    while port.client.run(later, 1):
+        pass
+    assert (job.leased_at, job.deadline) == (later, later + 9_000_000)
+    assert port.client.receive(b"lease %b x 60000\r\n" % names.encode(), NOW, 1)
+    while port.client.run(later, 1):
+        pass
+    assert port.client.waiter is not None
+    assert port.engine.timers.when(port.client.waiter.key) == later + 60_000_000
+
+
+def test_a_reply_in_pieces_that_cannot_be_completed_ends_the_connection() -> None:
+    port = WorkqPort()
+    for number in range(9):
+        jid = f"61a444a0-6128-41c0-8078-{number:012x}"
+        port.engine.push(NewJob(jid, "q", b"x" * 40_000, WORKQ, "q", 5, 1_000_000, b"0"), NOW)
+    assert port.client.receive(b"inspect jobs q 0 10\r\ninspect server\r\n", NOW, 1)
+    port.client.run(NOW, 1)
+    port.engine.revert_count += 1  # as a refused commit does
+    while port.client.run(NOW, 1):
+        pass
+    assert port.client.closing
+    assert b"".join(data_of(port.client)).count(b"x" * 40_000) < 9
+
+
+@pytest.mark.parametrize(
+    ("protocol", "count", "request_line", "reply"),
+    [
+        ("workq", 2000, b"lease %b 60000\r\n", b"-TIMEOUT\r\n"),
+        ("masenko", 40_000, b'FETCH {"queues":[%b],"timeout":30000000000}\n', b"EMPTY {}\n"),
+    ],
+)
+def test_a_server_that_stops_answers_clients_that_begin_to_wait(
+    tmp_path: Path, protocol: str, count: int, request_line: bytes, reply: bytes
+) -> None:
+    names = [f"q{number:04}" for number in range(count)]
+    listed = " ".join(names) if protocol == "workq" else json.dumps(names)[1:-1]
+    server = HeldServer(tmp_path)
+    try:
+        session, transport = server._session(protocol, "client")
+        session.data_received(request_line % listed.encode())
+        assert session.is_working
+        assert session.connection.waiter is None
+        server._loop.run_until_complete(server.server.stop(0, asyncio.Event()))
+        assert transport.written == reply
+    finally:
+        server.close()
+
+
 def test_a_long_lease_does_not_wait_on_a_server_that_stops() -> None:
     port = WorkqPort()
     names = " ".join(f"q{number:04}" for number in range(3000))
@@ -484,6 +542,7 @@ def test_a_long_lease_does_not_wait_on_a_server_that_stops() -> None:
     port.client.notify(NOW, port.client.stop_waiting)  # as for all clients; it does not wait yet
     while port.client.run(NOW, 1):
         pass
+    port.client.notify(NOW, port.client.stop_waiting)  # as the server does after long commands
     assert data_of(port.client) == [b"-TIMEOUT\r\n"]
 
 
@@ -496,6 +555,7 @@ def test_a_fetch_from_many_queues_does_not_wait_on_a_server_that_stops() -> None
     client.notify(NOW, client.stop_waiting)  # as for all clients; it does not wait yet
     while client.run(NOW, 1):
         pass
+    client.notify(NOW, client.stop_waiting)  # as the server does after long commands
     assert data_of(client) == [b"EMPTY {}\n"]
     assert client.waiter is None
 

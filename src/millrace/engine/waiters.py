@@ -1,12 +1,15 @@
 """Clients that wait for a job, or for the end of one."""
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 from .component import IndexProblem, Problems
 from .job import FOREVER, Job
 from .queues import Queue, QueueSet
 from .timers import TimerHeap
+
+#: The cause of the end of a job that the store has refused: it was never pushed.
+UNDONE: Final = "undone"
 
 
 class Waiter:

@@ -10,7 +10,7 @@ import msgspec
 from millrace.engine.job import SECOND, Job, NewJob, payload_size
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
-from millrace.engine.waiters import JobOutcome, Waiter
+from millrace.engine.waiters import UNDONE, JobOutcome, Waiter
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import go_json
 from millrace.protocols.buffers import LARGE_LINE, LineBuffer
@@ -728,6 +728,9 @@ class FaktoryConnection(Connection):
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter, jid, self._awaited_id = None, self._awaited_id, ""
+        if outcome.cause == UNDONE:
+            self.reply_error(self.unavailable_reply(self.engine.unavailable))
+            return
         self.caller.wait()  # the end of the job may not be committed yet
         self.reply(bulk(extensions.describe_outcome(jid, outcome)))
 

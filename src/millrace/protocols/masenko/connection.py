@@ -210,6 +210,7 @@ class MasenkoConnection(Connection):
     def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
+            self._fetch_until = 0
             self.timed_out(now)
 
     def connection_lost(self, now: int) -> None:
@@ -278,6 +279,8 @@ class MasenkoConnection(Connection):
         """
         queues = self._queues
         for start in range(0, len(queues), SCAN_BATCH_SIZE):
+            if self.hub.stopping:
+                break  # the server stops: no task is leased
             job = self.engine.lease(
                 queues[start : start + SCAN_BATCH_SIZE], self.caller.holder, MASENKO, now
             )
@@ -286,9 +289,6 @@ class MasenkoConnection(Connection):
                 self._reply_with_job(job)
                 return
             yield
-        if self.hub.stopping:  # and has already answered the clients that wait
-            self._end_fetch()
-            return
         pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
         self.waiter = Waiter((), self.caller.holder, MASENKO, self)
         self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
@@ -308,7 +308,7 @@ class MasenkoConnection(Connection):
 
     def timed_out(self, now: int) -> None:
         self._wait_ended(now)
-        if now < self._fetch_until and not self.hub.stopping:
+        if now < self._fetch_until:
             self.begin_work(self._scan(now))
             return
         self._end_fetch()
