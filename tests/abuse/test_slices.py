@@ -14,6 +14,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.engine.leases import LEASES_BATCH_SIZE
 from millrace.engine.removal import REMOVAL_BATCH_SIZE
+from millrace.protocols.faktory import info
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, FaktoryHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
@@ -121,6 +122,24 @@ def test_a_queue_is_removed_in_slices():
     assert not engine.queues
     assert data_of(client) == [b"+OK\r\n"]
     assert waiting(client) == [0]
+
+
+def test_the_queues_in_info_are_counted_in_slices():
+    engine = Engine(Random(1), protocol_rules())
+    for number in range(3000):
+        queue = f"q{number * 7919 % 3000:04}"
+        engine.push(NewJob("", "x", b"[]", FAKTORY, queue, 25, 1_800_000_000), NOW)
+    client = faktory_client(engine)
+    assert client.receive(b"INFO\r\n", NOW, 1)
+    turns = 1
+    while client.run(NOW, 1):
+        turns += 1
+    assert turns > 3000 // info.QUEUES_BATCH_SIZE
+    [reply] = data_of(client)
+    assert reply.split(b"\r\n")[1] == info.write(client.hub, NOW)
+    queues = json.loads(reply.split(b"\r\n")[1])["faktory"]["queues"]
+    assert list(queues) == [f"q{number:04}" for number in range(3000)]
+    assert set(queues.values()) == {1}
 
 
 def test_a_job_pushed_while_its_queue_is_removed_stays():

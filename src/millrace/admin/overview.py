@@ -1,7 +1,6 @@
 """`overview`: current and recent totals of the server."""
 
-from collections.abc import Generator, Iterator
-from heapq import merge
+from collections.abc import Iterator
 from typing import Any, Final
 
 from millrace.engine.engine import Engine
@@ -157,23 +156,8 @@ def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any
             challenge=lambda: (0, ""),
             memory_mb=hub.memory_mb,
         )
-    depths = yield from _depths(hub.engine)
+    depths = yield from info.ready_counts_in_slices(hub.engine)
     yield info.read(served, now, depths)
-
-
-def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
-    """Return the number of ready jobs per queue, sorted by queue name."""
-    names, runs, depths = list(engine.queues), list[list[str]](), dict[str, int]()
-    for first in range(0, len(names), QUEUE_SLICE_SIZE):
-        runs.append(sorted(names[first : first + QUEUE_SLICE_SIZE]))
-        yield
-    for number, name in enumerate(merge(*runs), 1):
-        queue = engine.queues.get(name)
-        if queue is not None and queue.registered:
-            depths[name] = queue.counts[READY]
-        if number % QUEUE_SLICE_SIZE == 0:
-            yield
-    return depths
 
 
 def _host(hub: AdminService) -> HostInfo:

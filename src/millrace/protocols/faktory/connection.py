@@ -303,7 +303,13 @@ class FaktoryConnection(Connection):
         self.reply(OK)
 
     def _info(self, _: bytes | None, now: int) -> None:
-        self.reply(bulk(info.write(self.hub, now)))
+        if len(self.engine.queues) > info.QUEUES_BATCH_SIZE:
+            self.begin_work(self._info_in_slices(now))
+        else:
+            self.reply(bulk(info.write(self.hub, now)))
+
+    def _info_in_slices(self, now: int) -> Iterator[None]:
+        self.reply(bulk((yield from info.write_in_slices(self.hub, now))))
 
     def _finish(self, _: bytes | None, now: int) -> None:
         self.reply_and_close(OK)
