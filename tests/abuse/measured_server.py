@@ -35,6 +35,7 @@ from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.server.app import clock, listeners
+from millrace.server.commit_thread import CommitThread
 from millrace.server.server import Server
 from millrace.server.session import Session
 from millrace.store import SqliteStore
@@ -165,7 +166,7 @@ def _serve(
 ) -> Slice:
     gc.set_threshold(50_000, 20, 100)  # as the server does
     gc.freeze()
-    server = MeasuredServer(world, folder)
+    server = MeasuredServer(world, folder, HeldCommits if units else CommitThread)
     protocol, data, client = prepare(Stage(server, "expensive"))
     if not units:
         _copy_pages()
@@ -189,8 +190,10 @@ def _copy_pages() -> None:
 class MeasuredServer(HeldServer):
     """The server of held_server.py on the engine of a large world."""
 
-    def __init__(self, world: LargeWorld, folder: Path) -> None:
+    def __init__(self, world: LargeWorld, folder: Path, commits: type[CommitThread]) -> None:
         self._world = world
+        #: CommitThread as in a server: a commit takes no time of the loop.
+        self._commits = commits
         self._cost = self._slices = 0.0
         super().__init__(folder)
 
@@ -206,7 +209,7 @@ class MeasuredServer(HeldServer):
             max_connections=MAX_CONNECTIONS,
             max_output=1 << 30,
             ended=_fail,
-            commits=HeldCommits,
+            commits=self._commits,
         )
         self._connect = {each.name: each.connect for each in world.listeners}
         self._connect["control"] = lambda: AdminConnection(world.admin)
