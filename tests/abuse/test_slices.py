@@ -3,6 +3,7 @@ between.
 """
 
 import json
+import sys
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
-from millrace.engine.job import NewJob
+from millrace.engine.job import DAY, NewJob
 from millrace.engine.leases import LEASES_BATCH_SIZE
 from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory import info
@@ -376,3 +377,32 @@ def test_a_failing_session_does_not_stop_other_sessions():
 class Breaking:
     def resume(self, share: int) -> None:
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("command", "most_kept"),
+    [
+        (b"QUEUE REMOVE q", 64 + 1000 // 4),  # the sweep of the queue follows
+        (b'MUTATE {"cmd":"clear","target":"scheduled"}', 1),
+        (b'MUTATE {"cmd":"discard","target":"scheduled","filter":{"regexp":"*"}}', 1),
+    ],
+)
+def test_removed_jobs_are_freed_in_slices(command: bytes, most_kept: int) -> None:
+    """Freeing 50,000 jobs at the end of a command took 35 ms."""
+    engine = Engine(Random(1), protocol_rules())
+    due = 0 if command.startswith(b"QUEUE") else NOW + DAY
+    for _ in range(1000):
+        push = NewJob("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000, b"\n\n\n", due_at=due)
+        engine.push(push, NOW)
+    jobs = list(engine.jobs.values())
+    client = faktory_client(engine)
+    more = client.receive(command + b"\r\n", NOW, 1)
+    while more and len(engine.jobs) > 200:
+        more = client.run(NOW, 1)
+        engine.take_changes()
+    assert more
+    removed = [job for job in jobs if job.seq not in engine.jobs]
+    assert len(removed) >= 800
+    del jobs
+    # The list `removed`, the loop variable and the argument of the function.
+    assert sum(sys.getrefcount(job) > 3 for job in removed) <= most_kept
