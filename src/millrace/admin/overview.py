@@ -130,16 +130,24 @@ def get_health(hub: AdminService, _: bool, now: int) -> Health:
     )
 
 
-def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
+def get_sizes(hub: AdminService, _: bool, __: int) -> Iterator[dict[str, int] | None]:
+    """Return the sizes of the collections in memory."""
+    found = yield from hub.sizes()
+    yield found
+
+
+def get_server(hub: AdminService, _: bool, now: int) -> Iterator[ServerStatus | None]:
     """Return the status of the process and of its protocols."""
-    detail = _host(hub).detail()
+    host = _host(hub)
+    sizes = yield from hub.sizes()
+    detail = host.detail()
     detail.now = now
-    detail.sizes = hub.sizes()
+    detail.sizes = sizes
     detail.halted = hub.engine.unavailable
     detail.protocols = [port_status(hub, each) for each in hub.hubs]
     qless = hub.qless
     detail.qless = {} if qless is None else {**DEFAULTS, **qless.config}
-    return detail
+    yield detail
 
 
 def get_pipeline(hub: AdminService, _: bool, __: int) -> PipelineRun:
