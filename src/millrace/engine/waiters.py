@@ -115,10 +115,10 @@ class WaiterSet:
         waiter.key = key = self._last_key
         if until != FOREVER:
             self._timers.set(key, until)
+        by_name = self._queues.by_name
         for name in waiter.queues:
-            queue = self._queues.by_name.get(name)
-            if queue is None:
-                queue = self._queues.by_name[name] = Queue(name)  # a push registers it
+            if (queue := by_name.get(name)) is None:
+                queue = by_name[name] = Queue(name)  # a push registers it
                 waiter.new_queues += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
@@ -132,6 +132,9 @@ class WaiterSet:
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter after it was served or its connection closed."""
         self.stop_offering(waiter)
+        self._forget(waiter)
+
+    def _forget(self, waiter: Waiter) -> None:
         peers = self.by_job.get(waiter.seq) if self.by_job else None
         if peers is not None and waiter in peers:
             peers.remove(waiter)
@@ -142,9 +145,14 @@ class WaiterSet:
 
     def stop_offering(self, waiter: Waiter) -> None:
         """Deliver no more jobs to a waiter; it waits until its timeout."""
+        by_name, key = self._queues.by_name, waiter.key
         for name in waiter.queues:
-            queue = self._queues.by_name.get(name)
-            if queue is not None and queue.waiters.pop(waiter.key, None) is not None:
+            queue = by_name.get(name)
+            if (
+                queue is not None
+                and queue.waiters.pop(key, None) is not None
+                and not queue.registered
+            ):
                 self._queues.drop_if_unused(queue)
 
     def stop_offering_all(self) -> None:
@@ -163,12 +171,13 @@ class WaiterSet:
 
     def time_out(self, key: int, now: int) -> None:
         """Report the timeout of a waiter."""
-        waiter = self._waiters[key]
+        waiter, by_name = self._waiters[key], self._queues.by_name
         for name in waiter.queues:
-            queue = self._queues.by_name.get(name)
-            if queue is not None:
+            if (queue := by_name.get(name)) is not None:
                 queue.last_requested_at = now
-        self.remove(waiter)
+                if queue.waiters.pop(key, None) is not None and not queue.registered:
+                    self._queues.drop_if_unused(queue)
+        self._forget(waiter)
         self.timeouts.append(waiter)
 
     def waited_at_last_tick(self, key: Hashable) -> bool:
