@@ -29,7 +29,7 @@ from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
 from millrace.protocols.queue_rules import limit_to
-from millrace.protocols.registry import QLESS, WORKQ
+from millrace.protocols.registry import MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.protocols.workq.hub import WorkqHub
@@ -494,6 +494,17 @@ def test_a_long_lease_starts_when_its_queues_exist() -> None:
         pass
     assert port.client.waiter is not None
     assert port.engine.timers.when(port.client.waiter.key) == later + 60_000_000
+
+
+def test_a_fetch_from_many_queues_leases_at_the_time_of_its_slice() -> None:
+    hub = MasenkoHub(Engine(Random(1), protocol_rules()))
+    job = hub.engine.push(NewJob("", "t", b"[]", MASENKO, "q2999", 0, 1_000_000), NOW)
+    client = MasenkoConnection(hub)
+    fetch = {"queues": [f"q{number:04}" for number in range(3000)], "timeout": 30_000_000_000}
+    assert client.receive(b"FETCH %b\n" % json.dumps(fetch).encode(), NOW, 1)
+    while client.run(NOW + 3_000_000, 1):
+        pass
+    assert job.leased_at == NOW + 3_000_000
 
 
 def test_a_reply_in_pieces_that_cannot_be_completed_ends_the_connection() -> None:

@@ -264,7 +264,7 @@ class MasenkoConnection(Connection):
             queues = ()  # the server stops: no task is leased
         if len(queues) > MAX_WAIT_QUEUES:
             self._fetch_until = now + self._timeout
-            self.begin_work(self._scan(now), len(payload))
+            self.begin_work(self._scan(), len(payload))
             return
         job = self.engine.lease(queues, self.caller.holder, MASENKO, now)
         if job is not None:
@@ -273,7 +273,7 @@ class MasenkoConnection(Connection):
         self.waiter = Waiter(queues, self.caller.holder, MASENKO, self)
         self.engine.wait(self.waiter, now + self._timeout)
 
-    def _scan(self, now: int) -> Iterator[None]:
+    def _scan(self) -> Iterator[None]:
         """Look for a task in a large number of queues in slices, and again after a pause, because
         waiting for each queue would be slow.
         """
@@ -282,7 +282,10 @@ class MasenkoConnection(Connection):
             if self.hub.stopping:
                 break  # the server stops: no task is leased
             job = self.engine.lease(
-                queues[start : start + SCAN_BATCH_SIZE], self.caller.holder, MASENKO, now
+                queues[start : start + SCAN_BATCH_SIZE],
+                self.caller.holder,
+                MASENKO,
+                self.work_now,
             )
             if job is not None:
                 self._fetch_until = 0
@@ -291,7 +294,7 @@ class MasenkoConnection(Connection):
             yield
         pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
         self.waiter = Waiter((), self.caller.holder, MASENKO, self)
-        self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
+        self.engine.wait(self.waiter, min(self._fetch_until, self.work_now + pause))
 
     def deliver(self, job: Job, now: int) -> None:
         self._wait_ended(now)
@@ -309,7 +312,7 @@ class MasenkoConnection(Connection):
     def timed_out(self, now: int) -> None:
         self._wait_ended(now)
         if now < self._fetch_until:
-            self.begin_work(self._scan(now))
+            self.begin_work(self._scan())
             return
         self._end_fetch()
 
