@@ -2,6 +2,7 @@
 between.
 """
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Generator
@@ -406,3 +407,17 @@ def test_removed_jobs_are_freed_in_slices(command: bytes, most_kept: int) -> Non
     del jobs
     # The list `removed`, the loop variable and the argument of the function.
     assert sum(sys.getrefcount(job) > 3 for job in removed) <= most_kept
+
+
+def test_the_jobs_of_a_bulk_push_are_freed_in_slices() -> None:
+    def alive() -> int:
+        return sum(isinstance(each, NewJob) for each in gc.get_objects())
+
+    engine = Engine(Random(1), protocol_rules())
+    client, before = faktory_client(engine), alive()
+    units = [{"jid": f"unit-{number:05}", "jobtype": "t", "args": []} for number in range(1000)]
+    more = client.receive(b"PUSHB %b\r\n" % json.dumps(units).encode(), NOW, 1)
+    while more and len(engine.jobs) < 600:
+        more = client.run(NOW, 1)
+    assert more
+    assert alive() - before <= 1000 - len(engine.jobs) + 1

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from millrace.engine.discarded import taken
 from millrace.engine.job import SECOND, Job, NewJob, payload_size
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
@@ -388,7 +389,7 @@ class FaktoryConnection(Connection):
         pushes: list[NewJob] = []
         reverts, rule = self.engine.revert_count, self.hub.rule
         try:
-            for number, unit in enumerate(units, 1):
+            for number, unit in enumerate(taken(units), 1):
                 try:
                     push = work_unit.read(bytes(unit), now)
                     if rule is not None:
@@ -401,7 +402,7 @@ class FaktoryConnection(Connection):
                     failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-            for number, push in enumerate(pushes, 1):
+            for number, push in enumerate(taken(pushes), 1):
                 self._push_once(push, now)
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
