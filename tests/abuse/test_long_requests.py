@@ -2,27 +2,34 @@
 other clients are served in between, and the cost of a request is proportional to its size.
 """
 
+import asyncio
 import json
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
 from random import Random
 from time import process_time
+from types import FrameType
 from typing import Any
 
 import pytest
+from held_server import HeldServer
 
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.engine.queue_rules import rule_for
+from millrace.engine.states import BLOCKED, READY
 from millrace.protocols.faktory.bulk import BulkRequest, Read, ReadCursors, execute_bulk
 from millrace.protocols.masenko.connection import MasenkoConnection
 from millrace.protocols.masenko.hub import MasenkoHub
+from millrace.protocols.qless import lua_values
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
-from millrace.protocols.registry import QLESS, WORKQ
+from millrace.protocols.registry import MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.protocols.workq.hub import WorkqHub
@@ -92,6 +99,163 @@ def test_the_dependencies_of_a_job_change_in_linear_time() -> None:
     assert reply == 1
     assert job.extra.blockers == [port.engine.find("j0").seq]
     assert not check_engine(port.engine).problems
+
+
+LONG = 3000
+
+
+def long_list(count: int = LONG) -> str:
+    return json.dumps([f"j{number}" for number in range(count)])
+
+
+def lines_of(work: Generator[None, None, Any]) -> tuple[Any, int]:
+    """The result of a long command, and the highest number of lines of Python in one slice."""
+    lines = most = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += 1
+        return trace
+
+    while True:
+        lines = 0
+        sys.settrace(trace)
+        try:
+            next(work)
+        except StopIteration as ended:
+            return ended.value, max(most, lines)
+        finally:
+            sys.settrace(None)
+        most = max(most, lines)
+
+
+@pytest.mark.parametrize("dialect", ["C", "D"])
+def test_a_put_with_many_dependencies_takes_effect_at_once(dialect: str) -> None:
+    port = Port(LONG)
+    port.engine.complete(port.engine.lease(["q"], "w", QLESS, NOW), NOW, QLESS)  # j0
+    command = "queue.put" if dialect == "D" else "put"
+    words = ("", "q", "long", "K", "{}", 0, "depends", long_list())
+    work = port.call(command, *words, dialect=dialect)
+    assert isinstance(work, Generator)
+    for _ in range(8):
+        next(work)
+    assert port.engine.find("long") is None
+    for name in ("j1", "j2999"):  # one is found already, the other is not
+        port.engine.cancel(port.engine.find(name), NOW, QLESS)
+    reply, _ = port.finish(work)
+    assert reply == b"long"
+    job = port.engine.find("long")
+    assert job.extra.blockers == [port.engine.find(f"j{n}").seq for n in range(2, LONG - 1)]
+    assert port.engine.some_dependents(port.engine.find("j5"), 9) == ([job], 0)
+    assert not check_engine(port.engine).problems
+    port.engine.cancel(port.engine.find("j7"), NOW, QLESS)  # the index does not contain it yet
+    assert len(job.extra.blockers) == LONG - 4
+    for _ in range(10):
+        port.engine.tick(NOW)
+    assert port.engine.dependencies.by_blocker[port.engine.find("j5").seq] == [job.seq]
+    assert not check_engine(port.engine).problems
+    for number in (2, 3, 4, 5, 6, *range(8, LONG - 1)):
+        assert job.state == BLOCKED
+        port.engine.cancel(port.engine.find(f"j{number}"), NOW, QLESS)
+    assert job.state == READY
+    assert not port.engine.dependencies.by_blocker
+
+
+def test_no_slice_of_a_long_list_of_dependencies_is_long() -> None:
+    port = Port(LONG)
+    put = port.call("put", "", "q", "long", "K", "{}", 0, "depends", long_list())
+    assert lines_of(put)[1] < 5000
+    port.call("put", "", "q", "other", "K", "{}", 0, "depends", '["j0"]')
+    names = [f"j{number}" for number in range(LONG)]
+    for words in (("other", "on", *names), ("other", "off", *names[1:])):
+        reply, lines = lines_of(port.call("depends", *words))
+        assert (reply, lines < 5000) == (1, True)
+    job = port.engine.find("other")
+    assert job.extra.blockers == [port.engine.find("j0").seq]
+    assert [each.jid for each in port.engine.dependents(port.engine.find("j9"))] == ["long"]
+    assert port.engine.next_dependent(port.engine.find("j9"), port.engine.find("long").seq) == 0
+    assert not check_engine(port.engine).problems
+    port.call("cancel", "long")
+    for _ in range(10):
+        port.engine.tick(NOW)
+    assert list(port.engine.dependencies.by_blocker.values()) == [[job.seq]]
+
+
+def test_a_long_list_of_dependencies_that_changes_in_between_is_kept() -> None:
+    """The list is shortened and extended again before the index has all of it."""
+    port = Port(LONG)
+    port.finish(port.call("put", "", "q", "long", "K", "{}", 0, "depends", long_list()))
+    names = [f"j{number}" for number in range(LONG)]
+    port.finish(port.call("depends", "long", "off", *names[1:]))
+    port.engine.tick(NOW)
+    port.finish(port.call("depends", "long", "on", *names[:2000]))
+    job = port.engine.find("long")
+    for _ in range(10):
+        assert [port.engine.dependents(port.engine.find(f"j{n}")) for n in (0, 1999, 2000)] == [
+            [job],
+            [job],
+            [],
+        ]
+        assert not check_engine(port.engine).problems
+        port.engine.tick(NOW)
+    assert len(port.engine.dependencies.by_blocker) == 2000
+
+
+def test_an_abandoned_put_with_many_dependencies_leaves_nothing() -> None:
+    port = Port(LONG)
+    work = port.call("put", "", "q", "long", "K", "{}", 0, "depends", long_list())
+    next(work)
+    next(work)
+    work.close()
+    assert not port.engine.dependencies.by_blocker
+    work = port.call("put", "", "q", "long", "K", "{}", 0, "depends", long_list()[:-1] + ",]")
+    with pytest.raises(ScriptError, match="Expected value but found"):
+        port.finish(work)
+    assert not port.engine.dependencies.by_blocker
+    assert port.engine.find("long") is None
+
+
+def test_a_flush_during_a_put_removes_its_dependencies() -> None:
+    port = Port(LONG)
+    work = port.call("put", "", "q", "long", "K", "{}", 0, "depends", long_list())
+    for _ in range(8):
+        next(work)
+    port.engine.flush(NOW)
+    assert port.finish(work)[0] == b"long"
+    assert port.engine.find("long").state == READY
+    assert not port.engine.dependencies.by_blocker
+
+
+def test_a_completed_job_can_depend_on_many_jobs() -> None:
+    port = Port(LONG)
+    job = port.engine.lease(["q"], "w", QLESS, NOW + 10)
+    words = ("next", "other", "depends", long_list())
+    reply, _ = port.finish(port.call("complete", job.jid, "w", "q", "{}", *words))
+    assert reply == b"depends"
+    assert len(job.extra.blockers) == LONG  # it waits for itself, too
+    assert not check_engine(port.engine).problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", "[ ]", "{}", '["a"]', '["a",]', "[,]", '["a",,"b"]', '["a","b"', '["a" "b"]'),
+        *('["a,]","b"]', r'["\\",1, 2.5 ,"\"x\""]', "[1e5,-0,1.2.3,4]", '["a",[1],"b"]', "7"),
+        *('["a",null]', '["a",true,"b"', '["a","\\ud800","b"]', '["a",]]', ' [ "a" , "b" ] '),
+        *('["a","b"]x', "[01,2]", "[12345678901234567890123,1]", '["a",{},"b"]', "", "null"),
+    ],
+)
+def test_pieces_of_a_list_are_the_list(text: str) -> None:
+    def outcome(decode: Callable[[bytes], list[Any]]) -> object:
+        try:
+            return decode(text.encode())
+        except ScriptError as error:
+            return str(error)
+
+    def joined(data: bytes) -> list[Any]:
+        return [item for piece in lua_values.pieces_of_list(data) for item in piece]
+
+    assert outcome(joined) == outcome(lua_values.decode_list)
 
 
 def test_nothing_changes_if_the_job_starts_before_its_dependencies_are_found() -> None:
@@ -314,6 +478,72 @@ def test_a_store_that_fails_during_a_long_lease_is_reported() -> None:
     assert len(port.engine.queues) < 1000
 
 
+def test_a_long_lease_starts_when_its_queues_exist() -> None:
+    port = WorkqPort()
+    push = NewJob("6ba7b810-9dad-41d1-80b4-00c04fd430c8", "q0", b"x", WORKQ, "q0", 0, 9_000_000)
+    job = port.engine.push(push, NOW)
+    names = " ".join(f"q{number}" for number in range(300))
+    later = NOW + 5_000_000
+    assert port.client.receive(b"lease %b 60000\r\n" % names.encode(), NOW, 1)
+    while port.client.run(later, 1):
+        pass
+    assert (job.leased_at, job.deadline) == (later, later + 9_000_000)
+    assert port.client.receive(b"lease %b x 60000\r\n" % names.encode(), NOW, 1)
+    while port.client.run(later, 1):
+        pass
+    assert port.client.waiter is not None
+    assert port.engine.timers.when(port.client.waiter.key) == later + 60_000_000
+
+
+def test_a_fetch_from_many_queues_leases_at_the_time_of_its_slice() -> None:
+    hub = MasenkoHub(Engine(Random(1), protocol_rules()))
+    job = hub.engine.push(NewJob("", "t", b"[]", MASENKO, "q2999", 0, 1_000_000), NOW)
+    client = MasenkoConnection(hub)
+    fetch = {"queues": [f"q{number:04}" for number in range(3000)], "timeout": 30_000_000_000}
+    assert client.receive(b"FETCH %b\n" % json.dumps(fetch).encode(), NOW, 1)
+    while client.run(NOW + 3_000_000, 1):
+        pass
+    assert job.leased_at == NOW + 3_000_000
+
+
+def test_a_reply_in_pieces_that_cannot_be_completed_ends_the_connection() -> None:
+    port = WorkqPort()
+    for number in range(9):
+        jid = f"61a444a0-6128-41c0-8078-{number:012x}"
+        port.engine.push(NewJob(jid, "q", b"x" * 40_000, WORKQ, "q", 5, 1_000_000, b"0"), NOW)
+    assert port.client.receive(b"inspect jobs q 0 10\r\ninspect server\r\n", NOW, 1)
+    port.client.run(NOW, 1)
+    port.engine.revert_count += 1  # as a refused commit does
+    while port.client.run(NOW, 1):
+        pass
+    assert port.client.closing
+    assert b"".join(data_of(port.client)).count(b"x" * 40_000) < 9
+
+
+@pytest.mark.parametrize(
+    ("protocol", "count", "request_line", "reply"),
+    [
+        ("workq", 2000, b"lease %b 60000\r\n", b"-TIMEOUT\r\n"),
+        ("masenko", 40_000, b'FETCH {"queues":[%b],"timeout":30000000000}\n', b"EMPTY {}\n"),
+    ],
+)
+def test_a_server_that_stops_answers_clients_that_begin_to_wait(
+    tmp_path: Path, protocol: str, count: int, request_line: bytes, reply: bytes
+) -> None:
+    names = [f"q{number:04}" for number in range(count)]
+    listed = " ".join(names) if protocol == "workq" else json.dumps(names)[1:-1]
+    server = HeldServer(tmp_path)
+    try:
+        session, transport = server._session(protocol, "client")
+        session.data_received(request_line % listed.encode())
+        assert session.is_working
+        assert session.connection.waiter is None
+        server._loop.run_until_complete(server.server.stop(0, asyncio.Event()))
+        assert transport.written == reply
+    finally:
+        server.close()
+
+
 def test_a_long_lease_does_not_wait_on_a_server_that_stops() -> None:
     port = WorkqPort()
     names = " ".join(f"q{number:04}" for number in range(3000))
@@ -322,6 +552,7 @@ def test_a_long_lease_does_not_wait_on_a_server_that_stops() -> None:
     port.client.notify(NOW, port.client.stop_waiting)  # as for all clients; it does not wait yet
     while port.client.run(NOW, 1):
         pass
+    port.client.notify(NOW, port.client.stop_waiting)  # as the server does after long commands
     assert data_of(port.client) == [b"-TIMEOUT\r\n"]
 
 
@@ -334,6 +565,7 @@ def test_a_fetch_from_many_queues_does_not_wait_on_a_server_that_stops() -> None
     client.notify(NOW, client.stop_waiting)  # as for all clients; it does not wait yet
     while client.run(NOW, 1):
         pass
+    client.notify(NOW, client.stop_waiting)  # as the server does after long commands
     assert data_of(client) == [b"EMPTY {}\n"]
     assert client.waiter is None
 

@@ -2,7 +2,9 @@
 between.
 """
 
+import gc
 import json
+import sys
 from collections.abc import Callable, Generator
 from itertools import pairwise
 from random import Random
@@ -11,9 +13,10 @@ import pytest
 
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
-from millrace.engine.job import NewJob
+from millrace.engine.job import DAY, NewJob
 from millrace.engine.leases import LEASES_BATCH_SIZE
 from millrace.engine.removal import REMOVAL_BATCH_SIZE
+from millrace.protocols.faktory import info
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, FaktoryHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
@@ -121,6 +124,24 @@ def test_a_queue_is_removed_in_slices():
     assert not engine.queues
     assert data_of(client) == [b"+OK\r\n"]
     assert waiting(client) == [0]
+
+
+def test_the_queues_in_info_are_counted_in_slices():
+    engine = Engine(Random(1), protocol_rules())
+    for number in range(3000):
+        queue = f"q{number * 7919 % 3000:04}"
+        engine.push(NewJob("", "x", b"[]", FAKTORY, queue, 25, 1_800_000_000), NOW)
+    client = faktory_client(engine)
+    assert client.receive(b"INFO\r\n", NOW, 1)
+    turns = 1
+    while client.run(NOW, 1):
+        turns += 1
+    assert turns > 3000 // info.QUEUES_BATCH_SIZE
+    [reply] = data_of(client)
+    assert reply.split(b"\r\n")[1] == info.write(client.hub, NOW)
+    queues = json.loads(reply.split(b"\r\n")[1])["faktory"]["queues"]
+    assert list(queues) == [f"q{number:04}" for number in range(3000)]
+    assert set(queues.values()) == {1}
 
 
 def test_a_job_pushed_while_its_queue_is_removed_stays():
@@ -357,3 +378,46 @@ def test_a_failing_session_does_not_stop_other_sessions():
 class Breaking:
     def resume(self, share: int) -> None:
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("command", "most_kept"),
+    [
+        (b"QUEUE REMOVE q", 64 + 1000 // 4),  # the sweep of the queue follows
+        (b'MUTATE {"cmd":"clear","target":"scheduled"}', 1),
+        (b'MUTATE {"cmd":"discard","target":"scheduled","filter":{"regexp":"*"}}', 1),
+    ],
+)
+def test_removed_jobs_are_freed_in_slices(command: bytes, most_kept: int) -> None:
+    """Freeing 50,000 jobs at the end of a command took 35 ms."""
+    engine = Engine(Random(1), protocol_rules())
+    due = 0 if command.startswith(b"QUEUE") else NOW + DAY
+    for _ in range(1000):
+        push = NewJob("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000, b"\n\n\n", due_at=due)
+        engine.push(push, NOW)
+    jobs = list(engine.jobs.values())
+    client = faktory_client(engine)
+    more = client.receive(command + b"\r\n", NOW, 1)
+    while more and len(engine.jobs) > 200:
+        more = client.run(NOW, 1)
+        engine.take_changes()
+    assert more
+    removed = [job for job in jobs if job.seq not in engine.jobs]
+    assert len(removed) >= 800
+    del jobs
+    # The list `removed`, the loop variable and the argument of the function.
+    assert sum(sys.getrefcount(job) > 3 for job in removed) <= most_kept
+
+
+def test_the_jobs_of_a_bulk_push_are_freed_in_slices() -> None:
+    def alive() -> int:
+        return sum(isinstance(each, NewJob) for each in gc.get_objects())
+
+    engine = Engine(Random(1), protocol_rules())
+    client, before = faktory_client(engine), alive()
+    units = [{"jid": f"unit-{number:05}", "jobtype": "t", "args": []} for number in range(1000)]
+    more = client.receive(b"PUSHB %b\r\n" % json.dumps(units).encode(), NOW, 1)
+    while more and len(engine.jobs) < 600:
+        more = client.run(NOW, 1)
+    assert more
+    assert alive() - before <= 1000 - len(engine.jobs) + 1

@@ -24,6 +24,23 @@ from server_process import ServerProcess, running_server
 LIMIT = 1 << 30
 
 
+def test_the_log_names_a_cause_that_remains(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    engine = Engine(Random(0), protocol_rules())
+    gate = PushGate(engine)
+    gate.close("disk full", "the disk is full")
+    gate.close("memory", "the memory is full")
+    gate.open("disk full")
+    assert engine.pushes_refused == "the memory is full"
+    assert not any("accepted again" in message for message in caplog.messages)
+    assert caplog.messages[-1] == (
+        "Removed cause: disk full. New jobs are still refused: the memory is full."
+    )
+    gate.open("memory")
+    assert caplog.messages[-1] == "New jobs are accepted again. Removed cause: memory."
+    assert not engine.pushes_refused
+
+
 class Process:
     """A process whose memory and number of jobs a test sets."""
 

@@ -71,7 +71,7 @@ _encode = msgspec.json.Encoder().encode
 
 OPERATIONS: Final[dict[str, Operation]] = {
     "why": lambda service, name, now: service.why(name, now),
-    "sizes": lambda service, *_: service.sizes(),
+    "sizes": overview.get_sizes,
     "counters": lambda service, *_: overview.get_counters(service),
     "overview": overview.get_overview,
     "health": overview.get_health,

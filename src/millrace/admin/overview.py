@@ -1,7 +1,6 @@
 """`overview`: current and recent totals of the server."""
 
-from collections.abc import Generator, Iterator
-from heapq import merge
+from collections.abc import Iterator
 from typing import Any, Final
 
 from millrace.engine.engine import Engine
@@ -131,16 +130,24 @@ def get_health(hub: AdminService, _: bool, now: int) -> Health:
     )
 
 
-def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
+def get_sizes(hub: AdminService, _: bool, __: int) -> Iterator[dict[str, int] | None]:
+    """Return the sizes of the collections in memory."""
+    found = yield from hub.sizes()
+    yield found
+
+
+def get_server(hub: AdminService, _: bool, now: int) -> Iterator[ServerStatus | None]:
     """Return the status of the process and of its protocols."""
-    detail = _host(hub).detail()
+    host = _host(hub)
+    sizes = yield from hub.sizes()
+    detail = host.detail()
     detail.now = now
-    detail.sizes = hub.sizes()
+    detail.sizes = sizes
     detail.halted = hub.engine.unavailable
     detail.protocols = [port_status(hub, each) for each in hub.hubs]
     qless = hub.qless
     detail.qless = {} if qless is None else {**DEFAULTS, **qless.options.config}
-    return detail
+    yield detail
 
 
 def get_pipeline(hub: AdminService, _: bool, __: int) -> PipelineRun:
@@ -157,23 +164,8 @@ def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any
             challenge=lambda: (0, ""),
             memory_mb=hub.memory_mb,
         )
-    depths = yield from _depths(hub.engine)
+    depths = yield from info.ready_counts_in_slices(hub.engine)
     yield info.read(served, now, depths)
-
-
-def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
-    """Return the number of ready jobs per queue, sorted by queue name."""
-    names, runs, depths = list(engine.tables.queues), list[list[str]](), dict[str, int]()
-    for first in range(0, len(names), QUEUE_SLICE_SIZE):
-        runs.append(sorted(names[first : first + QUEUE_SLICE_SIZE]))
-        yield
-    for number, name in enumerate(merge(*runs), 1):
-        queue = engine.queue(name)
-        if queue is not None and queue.registered:
-            depths[name] = queue.counts[READY]
-        if number % QUEUE_SLICE_SIZE == 0:
-            yield
-    return depths
 
 
 def _host(hub: AdminService) -> HostInfo:

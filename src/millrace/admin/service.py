@@ -1,6 +1,6 @@
 """The state that all connections to the admin socket share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_from_id
 from millrace.engine.reasons import sentence, why
-from millrace.engine.sizes import sizes
+from millrace.engine.sizes import sizes_in_slices
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.connection import Hub
 from millrace.protocols.faktory.hub import FaktoryHub
@@ -137,8 +137,9 @@ class AdminService(Hub):
         known = bool(jobs) or 0 < seq < self.engine.next_seq
         return ExplainedJobs(jobs, now, known, len(found) - len(jobs))
 
-    def sizes(self) -> dict[str, int]:
-        return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
+    def sizes(self) -> Generator[None, None, dict[str, int]]:
+        found = yield from sizes_in_slices(self.engine)
+        return found | {"connections": sum(len(hub.connections) for hub in self.hubs)}
 
     def _explain(self, job: Job, now: int) -> JobExplanation:
         return JobExplanation(

@@ -2,11 +2,23 @@
 total.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from .jobs_by_seq import JobGroup
 from .queues import Queue
 from .ready import ReadyQueue
+
+T = TypeVar("T")
+
+
+def taken(items: list[T]) -> Iterator[T]:
+    """Yield the items of a list in order, and remove each from the list. If the items are removed
+    jobs, the list would otherwise keep them, and all of them would be freed at its end.
+    """
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 class DiscardedCollections:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from .cascades import CASCADE_TIMER
+from .dependencies import LINKS_TIMER
 from .details import Number
 from .errors import WrongState
 from .job import NO_PROTOCOL, Job
@@ -30,6 +31,7 @@ _COMPONENT_TIMERS: Final = frozenset(
         TRANSACTION_TIMER,
         DISCARD_TIMER,
         LEASES_TIMER,
+        LINKS_TIMER,
     }
 )
 
@@ -101,6 +103,8 @@ class DueTimers:
             return engine.cascades.tick
         if key == LEASES_TIMER:
             return engine.leases.tick
+        if key == LINKS_TIMER:
+            return engine.dependencies.tick
         if key == DISCARD_TIMER:
             return engine.restoration.free_discarded
         return engine.transactions.tick if key == TRANSACTION_TIMER else engine.attempts.trim_dead

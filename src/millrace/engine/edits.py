@@ -5,6 +5,7 @@ them.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .dependencies import StagedBlockers
 from .details import Number
 from .errors import WrongState
 from .job import Job
@@ -84,6 +85,13 @@ class Edits:
         if job.state != BLOCKED:
             raise WrongState
         self._engine.dependencies.block(job, blockers)
+        self.record_job(job)
+
+    def block_staged(self, job: Job, staged: StagedBlockers) -> None:
+        """Add staged blockers to a blocked job at once."""
+        if job.state != BLOCKED:
+            raise WrongState
+        self._engine.dependencies.block_staged(job, staged)
         self.record_job(job)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:

@@ -28,7 +28,7 @@ from .change_set import ChangeSet
 from .component import Component
 from .counters import TimerCounts, Totals
 from .deadlines import Deadlines
-from .dependencies import Dependencies
+from .dependencies import Dependencies, StagedBlockers
 from .details import Number
 from .due_timers import DueTimers
 from .durations import RecentDurations
@@ -90,7 +90,8 @@ class Engine:
         self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
         self.leased, self.staged = self.states.leased, self.states.staged
         self.all_tables = Tables(self)
-        self.dependencies = Dependencies(self.jobs, rules)
+        self.timers = TimerHeap()
+        self.dependencies = Dependencies(self.jobs, rules, self.timers)
         #: Dead jobs and jobs that wait for a retry, by error.
         self.failure_groups = FailureGroups(self.jobs)
         self.totals = Totals()
@@ -99,7 +100,6 @@ class Engine:
         self.recent_durations = RecentDurations()
         self.timer_counts = TimerCounts()
 
-        self.timers = TimerHeap()
         self.waiters = WaiterSet(self.queue_set, self.timers)
         self.deadlines = Deadlines(self.jobs, self.queues, rules)
         self.positions = Positions()
@@ -558,6 +558,10 @@ class Engine:
     def block(self, job: Job, blockers: list[int]) -> None:
         """Add blockers to a blocked job."""
         self.edits.block(job, blockers)
+
+    def block_staged(self, job: Job, staged: StagedBlockers) -> None:
+        """Add staged blockers (see Dependencies.stage) to a blocked job at once."""
+        self.edits.block_staged(job, staged)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
         """Remove blockers from a blocked job, and start the job if none remains."""

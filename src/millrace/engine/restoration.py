@@ -17,6 +17,7 @@ from .retention import TRIM_TIMER
 from .states import READY
 from .statistics import Statistics
 from .tables import Tables
+from .waiters import UNDONE, JobOutcome
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -62,6 +63,12 @@ class Restoration:
         engine = self._engine
         change_sets = list(change_sets)
         held = engine.leases.held_before(change_sets)
+        awaited = [
+            job
+            for change_set in change_sets
+            for job in change_set.new.values()
+            if job.seq in engine.waiters.by_job
+        ]
         if any(change_set.cleared for change_set in change_sets):
             self.remove_all_jobs()
         for change_set in change_sets:
@@ -82,6 +89,9 @@ class Restoration:
         jobs = in_order(jobs)
         self.restore(jobs, queues)
         engine.leases.restore_undone(held)
+        for job in awaited:
+            if job.seq not in engine.jobs:
+                engine.waiters.job_ended(JobOutcome(job, UNDONE, False, b""))
         for load in {job.extra.load for job in jobs if job.extra is not None and job.extra.load}:
             if load in engine.staged:  # sort: the restored jobs are at the end
                 engine.staged[load] = dict(sorted(engine.staged[load].items()))

@@ -1,12 +1,15 @@
 """Clients that wait for a job, or for the end of one."""
 
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, Final
 
 from .component import IndexProblem, Problems
 from .job import FOREVER, Job
 from .queues import Queue, QueueSet
 from .timers import TimerHeap
+
+#: The cause of the end of a job that the store has refused: it was never pushed.
+UNDONE: Final = "undone"
 
 
 class Waiter:
@@ -114,10 +117,10 @@ class WaiterSet:
         waiter.key = key = self._last_key
         if until != FOREVER:
             self._timers.set(key, until)
+        by_name = self._queues.by_name
         for name in waiter.queues:
-            queue = self._queues.by_name.get(name)
-            if queue is None:
-                queue = self._queues.by_name[name] = Queue(name)  # a push registers it
+            if (queue := by_name.get(name)) is None:
+                queue = by_name[name] = Queue(name)  # a push registers it
                 waiter.new_queues += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
@@ -131,6 +134,9 @@ class WaiterSet:
     def remove(self, waiter: Waiter) -> None:
         """Remove a waiter after it was served or its connection closed."""
         self.stop_offering(waiter)
+        self._forget(waiter)
+
+    def _forget(self, waiter: Waiter) -> None:
         peers = self.by_job.get(waiter.seq) if self.by_job else None
         if peers is not None and waiter in peers:
             peers.remove(waiter)
@@ -141,9 +147,14 @@ class WaiterSet:
 
     def stop_offering(self, waiter: Waiter) -> None:
         """Deliver no more jobs to a waiter; it waits until its timeout."""
+        by_name, key = self._queues.by_name, waiter.key
         for name in waiter.queues:
-            queue = self._queues.by_name.get(name)
-            if queue is not None and queue.waiters.pop(waiter.key, None) is not None:
+            queue = by_name.get(name)
+            if (
+                queue is not None
+                and queue.waiters.pop(key, None) is not None
+                and not queue.registered
+            ):
                 self._queues.drop_if_unused(queue)
 
     def stop_offering_all(self) -> None:
@@ -162,14 +173,15 @@ class WaiterSet:
 
     def time_out(self, key: int, now: int) -> None:
         """Report the timeout of a waiter, unless a job that was due before has just been served."""
-        waiter = self._waiters.get(key)
+        waiter, by_name = self._waiters.get(key), self._queues.by_name
         if waiter is None:
             return
         for name in waiter.queues:
-            queue = self._queues.by_name.get(name)
-            if queue is not None:
+            if (queue := by_name.get(name)) is not None:
                 queue.last_requested_at = now
-        self.remove(waiter)
+                if queue.waiters.pop(key, None) is not None and not queue.registered:
+                    self._queues.drop_if_unused(queue)
+        self._forget(waiter)
         self.timeouts.append(waiter)
 
     def waited_at_last_tick(self, key: Hashable) -> bool:

@@ -181,6 +181,8 @@ class Connection:
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
         self.work_size = 0
+        #: The time of its current slice.
+        self.work_now = 0
         #: That command waits for a commit, a payload or work of the hub: it continues after `wake`.
         self.work_waits = False
         #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
@@ -225,6 +227,7 @@ class Connection:
                     caller.must_wait = False
                     cost = self.step(now)
                 else:
+                    self.work_now = now
                     cost = self.work_slice()
                 if not cost:
                     return False

@@ -25,9 +25,14 @@ class PushGate:
 
     def remove_cause(self, cause: str) -> None:
         """Remove a cause."""
-        if self._causes.pop(cause, None) is not None:
+        if self._causes.pop(cause, None) is None:
+            return
+        self._apply()
+        if self._causes:
+            reason = self._engine.pushes_refused
+            log.info("Removed cause: %s. New jobs are still refused: %s.", cause, reason)
+        else:
             log.info("New jobs are accepted again. Removed cause: %s.", cause)
-            self._apply()
 
     def _apply(self) -> None:
         self._engine.pushes_refused = next(iter(self._causes.values()), "")

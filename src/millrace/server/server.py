@@ -178,12 +178,6 @@ class Server:
                 await asyncio.wait_for(force_stop.wait(), 0.05)
             except TimeoutError:
                 continue
-        now = self.clock()
-        for session in list(self.sessions):
-            session.return_unread(now)
-            session.connection.notify(now, session.connection.stop_waiting)
-            session.flush()
-        await self.turns.drain()
         await self._finish_commands()
         for session in list(self.sessions):
             session.close()
@@ -203,15 +197,25 @@ class Server:
             self._payloads.close()
 
     async def _finish_commands(self) -> None:
-        """Wait for the replies to long commands, whose changes may be committed already."""
+        """Answer the clients that wait, and those that begin to wait at the end of a long command.
+        Wait for the replies to long commands, whose changes may be committed already.
+        """
         until = self.loop.time() + LAST_REPLIES_TIMEOUT
-        while (
-            any(session.is_working for session in self.sessions)
-            and not self.engine.unavailable
-            and self.loop.time() < until
-        ):
-            await asyncio.sleep(0.001)
+        while True:
+            self._end_waits()
+            is_working = any(session.is_working for session in self.sessions)
             await self.turns.drain()
+            if not is_working or self.engine.unavailable or self.loop.time() >= until:
+                return
+            await asyncio.sleep(0.001)
+
+    def _end_waits(self) -> None:
+        now = self.clock()
+        for session in list(self.sessions):
+            if session.connection.waiter is not None:
+                session.return_unread(now)
+                session.connection.notify(now, session.connection.stop_waiting)
+                session.flush()
 
     # Called by sessions
 
@@ -275,7 +279,7 @@ class Server:
         """Continue after the end of a turn: its changes are committed or refused."""
         self.queue.resume()
         engine = self.engine
-        if engine.commit_waiters:
+        if engine.commit_waiters or engine.waiters.outcomes:
             now = self.clock()
             waiters, engine.commit_waiters = engine.commit_waiters, {}
             for waiter in waiters:

@@ -5,10 +5,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from millrace.engine.discarded import taken
 from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
-from millrace.engine.waiters import JobOutcome, Waiter
+from millrace.engine.waiters import UNDONE, JobOutcome, Waiter
 from millrace.engine.workers import TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import go_json
 from millrace.protocols.buffers import LARGE_LINE, LineBuffer
@@ -285,7 +286,13 @@ class FaktoryConnection(Connection):
         self.reply_fixed(OK_REPLY)
 
     def _info(self, _: bytes | None, now: int) -> None:
-        self.reply(bulk(info.write(self.hub, now)))
+        if len(self.engine.tables.queues) > info.QUEUES_BATCH_SIZE:
+            self.begin_work(self._info_in_slices(now))
+        else:
+            self.reply(bulk(info.write(self.hub, now)))
+
+    def _info_in_slices(self, now: int) -> Iterator[None]:
+        self.reply(bulk((yield from info.write_in_slices(self.hub, now))))
 
     def _finish(self, _: bytes | None, now: int) -> None:
         self.reply_and_close(OK)
@@ -364,7 +371,7 @@ class FaktoryConnection(Connection):
         pushes: list[NewJob] = []
         reverts = self.engine.revert_count
         try:
-            for number, unit in enumerate(units, 1):
+            for number, unit in enumerate(taken(units), 1):
                 try:
                     push = work_unit.read(bytes(unit), now)
                     self.engine.check_queues(push)
@@ -376,7 +383,7 @@ class FaktoryConnection(Connection):
                     failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-            for number, push in enumerate(pushes, 1):
+            for number, push in enumerate(taken(pushes), 1):
                 self._push_once(push, now)
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
@@ -551,6 +558,9 @@ class FaktoryConnection(Connection):
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter, jid, self.awaited_id = None, self.awaited_id, ""
+        if outcome.cause == UNDONE:
+            self.reply_error(self.unavailable_reply(self.engine.unavailable))
+            return
         self.caller.wait()  # the end of the job may not be committed yet
         self.reply(bulk(extensions.describe_outcome(jid, outcome)))
 

@@ -1,5 +1,7 @@
 """INFO and QUEUE LATENCY, in the original's format."""
 
+from collections.abc import Generator
+from heapq import merge
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,9 @@ from .hub import FaktoryHub
 
 #: The version of the original with the same behaviour. Clients compare it.
 FAKTORY_VERSION: Final = "1.10.0"
+
+#: Queues that one slice sorts or counts.
+QUEUES_BATCH_SIZE: Final = 500
 
 _encode = msgspec.json.Encoder().encode
 
@@ -66,8 +71,29 @@ def ready_counts(engine: Engine) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
+def ready_counts_in_slices(engine: Engine) -> Generator[None, None, dict[str, int]]:
+    """The counts of many queues."""
+    names, runs, counts = list(engine.tables.queues), list[list[str]](), dict[str, int]()
+    for first in range(0, len(names), QUEUES_BATCH_SIZE):
+        runs.append(sorted(names[first : first + QUEUES_BATCH_SIZE]))
+        yield
+    for number, name in enumerate(merge(*runs), 1):
+        queue = engine.queue(name)
+        if queue is not None and queue.registered:
+            counts[name] = queue.counts[READY]
+        if number % QUEUES_BATCH_SIZE == 0:
+            yield
+    return counts
+
+
 def write(hub: FaktoryHub, now: int) -> bytes:
     return _encode(read(hub, now))
+
+
+def write_in_slices(hub: FaktoryHub, now: int) -> Generator[None, None, bytes]:
+    """The reply with many queues, which are counted in slices."""
+    counts = yield from ready_counts_in_slices(hub.engine)
+    return _encode(read(hub, now, counts))
 
 
 def latency(engine: Engine, names: list[str], now: int) -> bytes:

@@ -224,6 +224,7 @@ class MasenkoConnection(Connection):
     def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
+            self._fetch_until = 0
             self.timed_out(now)
 
     def connection_lost(self, now: int) -> None:
@@ -277,7 +278,7 @@ class MasenkoConnection(Connection):
             queues = ()  # the server stops: no task is leased
         if len(queues) > MAX_WAIT_QUEUES:
             self._fetch_until = now + self._timeout
-            self.begin_work(self._scan(now), len(payload))
+            self.begin_work(self._scan(), len(payload))
             return
         job = self.engine.lease(queues, self.caller.holder, MASENKO, now)
         if job is not None:
@@ -286,26 +287,28 @@ class MasenkoConnection(Connection):
         self.waiter = Waiter(queues, self.caller.holder, MASENKO, self)
         self.engine.wait(self.waiter, now + self._timeout)
 
-    def _scan(self, now: int) -> Iterator[None]:
+    def _scan(self) -> Iterator[None]:
         """Look for a task in a large number of queues in slices, and again after a pause, because
         waiting for each queue would be slow.
         """
         queues = self._queues
         for start in range(0, len(queues), SCAN_BATCH_SIZE):
+            if self.hub.stopping:
+                break  # the server stops: no task is leased
             job = self.engine.lease(
-                queues[start : start + SCAN_BATCH_SIZE], self.caller.holder, MASENKO, now
+                queues[start : start + SCAN_BATCH_SIZE],
+                self.caller.holder,
+                MASENKO,
+                self.work_now,
             )
             if job is not None:
                 self._fetch_until = 0
                 self._reply_with_job(job)
                 return
             yield
-        if self.hub.stopping:  # and has already answered the clients that wait
-            self._end_fetch()
-            return
         pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
         self.waiter = Waiter((), self.caller.holder, MASENKO, self)
-        self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
+        self.engine.wait(self.waiter, min(self._fetch_until, self.work_now + pause))
 
     def deliver(self, job: Job, now: int) -> None:
         self._wait_ended(now)
@@ -322,8 +325,8 @@ class MasenkoConnection(Connection):
 
     def timed_out(self, now: int) -> None:
         self._wait_ended(now)
-        if now < self._fetch_until and not self.hub.stopping:
-            self.begin_work(self._scan(now))
+        if now < self._fetch_until:
+            self.begin_work(self._scan())
             return
         self._end_fetch()
 

@@ -68,8 +68,13 @@ def tags(value: bytes) -> list[Any]:
 
 def jids(value: bytes) -> list[str]:
     """A list of strings; numbers become strings, as in a script."""
-    found = lua.decode_list(value)
-    for item in found:
-        if isinstance(item, bool) or not isinstance(item, str | int | float):
-            raise ScriptError("Lua redis() command arguments must be strings or integers")
-    return [item if isinstance(item, str) else lua.number(item).decode() for item in found]
+    return [as_jid(item) for item in lua.decode_list(value)]
+
+
+def as_jid(item: Any) -> str:
+    """An item of such a list."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, bool) or not isinstance(item, int | float):
+        raise ScriptError("Lua redis() command arguments must be strings or integers")
+    return lua.number(item).decode()

@@ -3,6 +3,7 @@
 `now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
+from collections.abc import Generator
 from itertools import islice
 from typing import Final
 
@@ -21,6 +22,7 @@ from millrace.protocols.registry import QLESS
 from . import lua_values as lua
 from .arguments import Args, jids, number, raw, text, texts
 from .cancellation import drop
+from .dependencies import LONG_LIST, StagedJobs, with_staged
 from .errors import ScriptError
 from .job_view import (
     data_of,
@@ -36,13 +38,17 @@ from .state import Qless, is_held
 RETIRE_BATCH_SIZE: Final = 100
 
 
-def complete(q: Qless, now: int, args: Args) -> bytes:
+def complete(
+    q: Qless, now: int, args: Args, staged: StagedJobs | None = None
+) -> bytes | Generator[None, None, bytes]:
     """jid, worker, queue, data, [next q] [delay d] [depends JSON]"""
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
     data = checked_data(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
+    if chosen is not None and staged is None and len(chosen[3]) > LONG_LIST:
+        return with_staged(q, jid, chosen[3], lambda found: complete(q, now, args, found))
     job = _held(q, now, jid, worker, queue)
     if chosen is not None:
         q.queue_name(chosen[0])  # the port may refuse it: before any change
@@ -54,9 +60,13 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     q.publisher.tracked("completed", job.jid)
     if chosen is None:
         return _finish(q, now, job, _result(q, job, data))
-    following, delay, depends = chosen
+    following, delay, depends, _ = chosen
+    blockers = blocker_seqs(q, job.seq, depends, staged)
     due = now + lua.to_microseconds(delay) if delay > 0 else 0
-    return _advance(q, now, job, details, following, due, depends)
+    reply = _advance(q, now, job, details, following, due, blockers)
+    if staged is not None and job.state == BLOCKED:
+        staged.block(job)
+    return reply
 
 
 def _result(q: Qless, job: Job, data: bytes) -> bytes | None:
@@ -71,15 +81,18 @@ def _result(q: Qless, job: Job, data: bytes) -> bytes | None:
         return data
 
 
-def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
-    """Return the next queue of a job, if any, with the delay and the dependencies."""
+def _next(args: Args) -> tuple[str, lua.Number, list[str], bytes] | None:
+    """Return the next queue of a job, if any, with the delay, the dependencies and their text. A
+    long text is not decoded.
+    """
     chosen = dict(zip(texts(args[4::2]), args[5::2], strict=False))
     delay = lua.tonumber(chosen.get("delay", b"0"))
     if delay is None:
         raise ScriptError("assertion failed!")
-    depends = jids(chosen.get("depends", b"[]"))
+    listed = chosen.get("depends", b"[]")
+    depends = jids(listed) if len(listed) <= LONG_LIST else []
     if "next" in chosen:
-        return decode_name(chosen["next"]), delay, depends
+        return decode_name(chosen["next"]), delay, depends, listed
     for option in ("delay", "depends"):
         if option in chosen:
             raise ScriptError(f'Complete(): "{option}" cannot be used without a "next".')
@@ -122,7 +135,7 @@ def _retire(q: Qless, now: int) -> None:
 
 
 def _advance(
-    q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, depends: list[str]
+    q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, blockers: list[int]
 ) -> bytes:
     names = q.local(job.jid), q.local(job.queue)
     q.publisher.log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
@@ -133,7 +146,7 @@ def _advance(
     details.waiting_since = now
     clear_holder(job)
     due = due_time(q, job, due)
-    q.engine.move(job, queue, now, QLESS, due=due, blockers=blocker_seqs(q, depends))
+    q.engine.move(job, queue, now, QLESS, due=due, blockers=blockers)
     return state_of(job).encode() if job.state != LEASED else b"waiting"
 
 

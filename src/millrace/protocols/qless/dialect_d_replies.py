@@ -124,12 +124,16 @@ def put(api: Any, call: Call) -> Reply:
         return unchanged(api, call)
     job = q.find(text(call.args, 2, ""))
     queues = [text(call.args, 1, "")] + ([q.local(job.queue)] if job is not None else [])
-    reply: bytes = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
-    if q.throttles:
-        job = q.find(decode_name(reply))
-        assert job is not None
-        q.throttles.park_if_full(job, call.now)
-    return reply
+    args = _with_throttles(call.args, 6, queues)
+
+    def park(jid: bytes) -> Reply:
+        if q.throttles:
+            job = q.find(decode_name(jid))
+            assert job is not None
+            q.throttles.park_if_full(job, call.now)
+        return jid
+
+    return adapt(lambda: api.do(call.command, call.now, args), park)
 
 
 def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:

@@ -1,6 +1,6 @@
 """Changes to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, Final
 
 from millrace.engine.annotations import ensure_details, tags_of
@@ -8,11 +8,12 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, at_once_if_short, map_in_slices
+from millrace.protocols.slices import SLICE_SIZE, at_once_if_short
 
 from . import listings, queries
 from . import lua_values as lua
 from .arguments import Args, number, raw, text, texts
+from .dependencies import StagedJobs
 from .errors import ScriptError
 from .names import decode_name, encode_name
 from .state import Qless
@@ -38,16 +39,41 @@ def _depends(q: Qless, now: int, args: Args) -> Generator[None, None, int]:
     job = _blocked_job(q, jid)
     if command not in {"on", "off"}:
         raise ScriptError('Depends(): Argument "command" must be "on" or "off"')
-    found = yield from map_in_slices(args[2:], lambda other: q.find(decode_name(other)))
-    seqs = [other.seq for other in found if other is not None]
+    if len(args) > SLICE_SIZE and command == "on":
+        return (yield from _add_dependencies(q, jid, args[2:]))
+    seqs = yield from _seqs(q, args[2:])
     if len(args) > SLICE_SIZE:
         job = _blocked_job(q, jid)  # another client may have changed it meanwhile
     assert job.extra is not None
     if command == "on":
-        q.engine.block(job, seqs)
+        q.engine.block(job, list(seqs))
     else:
-        away = list(job.extra.blockers) if args[2:3] == [b"all"] else seqs
+        away: Iterable[int] = list(job.extra.blockers) if args[2:3] == [b"all"] else seqs
         q.engine.unblock(job, away, now)
+    return 1
+
+
+def _seqs(q: Qless, names: Args) -> Generator[None, None, dict[int, None]]:
+    """Find existing jobs in slices."""
+    seqs: dict[int, None] = {}
+    for count, name in enumerate(names, 1):
+        if (found := q.find(decode_name(name))) is not None:
+            seqs[found.seq] = None
+        if count % SLICE_SIZE == 0:
+            yield
+    return seqs
+
+
+def _add_dependencies(q: Qless, jid: str, names: Args) -> Generator[None, None, int]:
+    job = _blocked_job(q, jid)
+    staged = StagedJobs(q, jid, job.origin)
+    try:
+        yield from staged.find(map(decode_name, names))
+        job = _blocked_job(q, jid)  # another client may have changed it meanwhile
+        if staged.first(job.seq):
+            staged.block(job)
+    finally:
+        staged.end()
     return 1
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -187,6 +188,31 @@ def decode_list(data: bytes) -> list[Any]:
     if isinstance(value, dict):
         return []
     raise ScriptError(f"bad argument #1 to 'ipairs' (table expected, got {_lua_type(value)})")
+
+
+#: Some strings and numbers of a list, each with its comma.
+_ITEMS: Final = re.compile(
+    rb'(?:[ \t\r\n]*+(?:"(?:[^"\\]++|\\.)*+"|-?[0-9][0-9.eE+-]*+)[ \t\r\n]*+,){1,400}+', re.DOTALL
+)
+_LIST_START: Final = re.compile(rb"[ \t\r\n]*+\[")
+_LIST_END: Final = re.compile(rb"[ \t\r\n]*+\]")
+
+
+def pieces_of_list(data: bytes) -> Iterator[list[Any]]:
+    """Decode a list like `decode_list`, in pieces. The rest after the last string or number that
+    has a comma is one piece.
+    """
+    start = _LIST_START.match(data)
+    at = start.end() if start else 0
+    try:
+        while start and (match := _ITEMS.match(data, at)):
+            at = match.end()
+            yield decode_list(b"[%b]" % match[0][:-1])
+        is_rest = start is not None and at > start.end() and not _LIST_END.match(data, at)
+        yield decode_list(b"[" + data[at:] if is_rest else data)
+    except ScriptError:
+        decode_list(data)  # raises the error with the position in the whole list
+        raise
 
 
 def _lua_type(value: Any) -> str:

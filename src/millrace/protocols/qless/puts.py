@@ -3,6 +3,7 @@
 `now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
+from collections.abc import Generator
 from typing import Final
 
 from millrace.engine.annotations import ensure_details
@@ -12,11 +13,12 @@ from millrace.engine.leases import (
     clear_holder,
     leave_front,
 )
-from millrace.engine.states import LEASED
+from millrace.engine.states import BLOCKED, LEASED
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, jids, number, option_number, options, raw, tags, text
+from .dependencies import LONG_LIST, StagedJobs, with_staged
 from .errors import ScriptError
 from .job_view import (
     shown_worker,
@@ -29,7 +31,9 @@ LEASE_DURATION: Final = 1800 * 1_000_000
 DEFAULT_RETRIES: Final = 5
 
 
-def put(q: Qless, now: int, args: Args) -> bytes:
+def put(
+    q: Qless, now: int, args: Args, staged: StagedJobs | None = None
+) -> bytes | Generator[None, None, bytes]:
     """worker, queue, jid, klass, data, delay, options"""
     queue = text(args, 1, "Queue(): no queue name provided")
     jid = text(args, 2, 'Put(): Arg "jid" missing')
@@ -37,6 +41,8 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     data = lua.check(raw(args, 4))
     delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
     chosen = options(args, 6)
+    if chosen and staged is None and len(chosen.get("depends", b"")) > LONG_LIST:
+        return with_staged(q, jid, chosen["depends"], lambda found: put(q, now, args, found))
     name = q.queue_name(queue)  # the port may refuse it: before any change
     job = q.find(jid)
     details = JobDetails() if job is None else ensure_details(job)
@@ -46,7 +52,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     if chosen:
         retries, priority = _retries(chosen, retries), _priority(chosen, priority)
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
-        depends = jids(chosen["depends"]) if "depends" in chosen else []
+        depends = jids(chosen["depends"]) if "depends" in chosen and staged is None else []
         if "throttles" in chosen:
             keys = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
             if job is None:
@@ -60,15 +66,19 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     details.priority, details.lower_first, details.waiting_since = priority, lower_first, now
     if job is None:
         details.tags = tagged
-        job = _create(q, now, queue, jid, klass, data, due, retries, depends, details)
+        blockers = _blockers_of_new(q, jid, depends, staged)
+        job = _create(q, now, queue, jid, klass, data, due, retries, blockers, details)
     else:
-        _move(q, now, args, queue, job, klass, data, due, retries, depends)
+        replaced = blocker_seqs(q, job.seq, depends, staged) if depends or staged else None
+        _move(q, now, args, queue, job, klass, data, due, retries, replaced)
         q.engine.set_tags(job, tagged)
+    if staged is not None and job.state == BLOCKED:
+        staged.block(job)
     q.publisher.tracked("put", job.jid)
     return encode_name(q.local(job.jid))  # the engine chooses an id in place of an empty one
 
 
-def requeue(q: Qless, now: int, args: Args) -> bytes:
+def requeue(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
     """Put a job that already exists."""
     jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
@@ -98,14 +108,11 @@ def _create(
     data: bytes,
     due: int,
     retries: int,
-    depends: list[str],
+    blockers: list[int],
     details: JobDetails,
 ) -> Job:
     details.add_entry("put", now, q.options.max_history, {"q": queue})
     name = q.queue_name(queue)
-    blockers = blocker_seqs(q, depends)
-    if jid in depends:
-        blockers.append(q.engine.next_seq)  # it waits for itself until a client unblocks it
     push = NewJob(
         q.scoped(jid),
         klass,
@@ -133,7 +140,7 @@ def _move(
     data: bytes,
     due: int,
     retries: int,
-    depends: list[str],
+    blockers: list[int] | None,
 ) -> None:
     """Put a job that already exists. Its worker loses the job."""
     details = ensure_details(job)
@@ -144,7 +151,6 @@ def _move(
     leave_front(job)
     clear_holder(job)
     q.engine.update(job, kind=klass, payload=data, retries=retries)
-    blockers = blocker_seqs(q, depends) if depends else None
     due = due_time(q, job, due)
     q.engine.move(job, q.queue_name(queue), now, QLESS, due=due, blockers=blockers)
 
@@ -172,10 +178,24 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     q.publisher.tracked("put", job.jid)
 
 
-def blocker_seqs(q: Qless, depends: list[str]) -> list[int]:
-    """Return the existing jobs of these jids. The engine ignores completed jobs."""
+def blocker_seqs(q: Qless, seq: int, depends: list[str], staged: StagedJobs | None) -> list[int]:
+    """Return the existing jobs of these jids. The engine ignores completed jobs. Of staged
+    dependencies of the job with this seq, return only the first one.
+    """
+    if staged is not None:
+        return staged.first(seq)
     found = [q.find(jid) for jid in depends]
     return [job.seq for job in found if job is not None]
+
+
+def _blockers_of_new(
+    q: Qless, jid: str, depends: list[str], staged: StagedJobs | None
+) -> list[int]:
+    seq = q.engine.next_seq
+    blockers = blocker_seqs(q, seq, depends, staged)
+    if jid in depends:
+        blockers.append(seq)  # it waits for itself until a client unblocks it
+    return blockers
 
 
 COMMANDS: Final = {

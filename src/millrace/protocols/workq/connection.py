@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 from millrace.engine.job import FOREVER, Job, NewJob
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import DEAD, DONE, LEASED
-from millrace.engine.waiters import JobOutcome, Waiter
+from millrace.engine.waiters import UNDONE, JobOutcome, Waiter
 from millrace.protocols.buffers import ByteBuffer
-from millrace.protocols.connection import Connection, FixedReply
+from millrace.protocols.connection import Connection, FixedReply, Reply
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.registry import WORKQ
 from millrace.protocols.slices import SLICE_SIZE
@@ -328,6 +328,10 @@ class WorkqConnection(Connection):
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter = None
+        if outcome.cause == UNDONE:
+            self._runs = False
+            self.reply_error(self.unavailable_reply(self.engine.unavailable))
+            return
         self.caller.wait()  # the end of the job may not be committed yet
         over = outcome.cause == "evicted" or (self._runs and outcome.cause == "expired")
         if over:
@@ -359,14 +363,17 @@ class WorkqConnection(Connection):
         timeout = arguments.parse_wait_timeout(args.pop())
         if args != self._last_lease[0]:
             if len(args) > SLICE_SIZE:
-                self.begin_work(self._lease_in_slices(args, timeout, now))
+                self.work_now = now
+                self.begin_work(self._lease_in_slices(args, timeout))
                 return
             self._last_lease = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
         self._open_queues(self._last_lease[1])
         self._lease_from(self._last_lease[1], timeout, now)
 
-    def _lease_in_slices(self, args: list[bytes], timeout: int, now: int) -> Iterator[None]:
-        """A `lease` with a long list of names. Most of its cost is the creation of queues."""
+    def _lease_in_slices(self, args: list[bytes], timeout: int) -> Iterator[None]:
+        """A `lease` with a long list of names. Most of its cost is the creation of queues. The
+        lease and the wait start when all queues exist.
+        """
         names: list[str] = []
         try:
             for start in range(0, len(args), SLICE_SIZE):
@@ -379,8 +386,7 @@ class WorkqConnection(Connection):
                 yield
             self.require_store()
             self._last_lease = args, unique
-            # A server that stops has already answered the clients that wait.
-            self._lease_from(unique, 0 if self.hub.stopping else timeout, now)
+            self._lease_from(unique, timeout, self.work_now)
         except StoreUnavailable:
             self.reply_error(self.unavailable_reply(self.store_problem(pushes=False)))
         except ClientError as problem:
@@ -464,13 +470,36 @@ class WorkqConnection(Connection):
         first = next(pieces)
         if first:
             self.reply(first)
-        self.begin_work(self._send_in_slices(pieces))
+        engine = self.engine
+        self.begin_work(self._send_in_slices(pieces, bool(first), engine.turn, engine.revert_count))
 
-    def _send_in_slices(self, pieces: Iterator[bytes | None]) -> Iterator[None]:
+    def _send_in_slices(
+        self, pieces: Iterator[bytes | None], is_begun: bool, turn: int, reverts: int
+    ) -> Iterator[None]:
+        """Send a reply in pieces. If the store refuses what the first piece shows, one error
+        replaces it, and the rest is dropped. A reply that is already begun cannot end with an
+        error, so the connection is closed.
+        """
+        engine = self.engine
+        is_durable = is_begun and not self.caller.must_wait
         for piece in pieces:
-            if piece:
+            if piece and not is_begun:
                 self.caller.wait()
                 self.reply(piece)
+                is_begun, is_durable = True, not self.caller.must_wait
+                turn, reverts = engine.turn, engine.revert_count
+            elif piece:
+                while not is_durable and engine.is_turn_uncommitted(turn):
+                    self.await_commit()
+                    yield
+                    if engine.revert_count != reverts:
+                        return
+                is_durable = True
+                if engine.revert_count != reverts:
+                    self.closing = True
+                    return
+                self.caller.wait()
+                self.replies.append(Reply(piece, self.caller.must_wait, optional=True))
             yield
 
 
