@@ -76,11 +76,11 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
 OF_A_JOB = {
     *("payload", "payload_part", "time_of", "lease_job", "reclaim", "renew", "release"),
     *("complete", "fail", "cancel", "kill", "retry_now", "update", "set_rank", "block"),
-    *("unblock", "detach", "set_tags", "log"),
+    *("unblock", "remove_blockers", "set_tags", "log"),
 }
 #: Verbs and views that concern neither a job nor a queue, or only the connection of the caller.
 WITHOUT_QUEUE = {
-    *("unavailable", "pushes_refused", "durable", "rules", "random", "clock", "next_seq"),
+    *("unavailable", "pushes_refused", "durable", "rules", "random", "last_known_time", "next_seq"),
     *("caller", "server_caller", "settings", "set_setting", "load_settings", "skip_seqs"),
     *("turn", "version", "revert_count", "flush_count", "commit_waiters", "set_alarm"),
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
