@@ -86,9 +86,8 @@ WITHOUT_QUEUE = {
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
     *("cancel_wait", "stop_offering", "track", "totals", "timer_counts", "recent_durations"),
 }
-#: Components that the protocols use for jobs and queues that they have found, and the values that
-#: one name of a queue has. Their callers apply the rule, which REFUSED and LISTS in
-#: test_queue_rules.py check.
+#: Components that the protocols use for queues that they have checked and jobs that they have found.
+#: The commands in test_queue_rules.py cover these uses.
 COMPONENTS = {
     *("annotations", "deadlines", "due_timers", "leases", "limits", "payloads", "recurring"),
     "transactions",

@@ -83,16 +83,19 @@ class ReadyQueue:
 
     def extend(self, jobs: list[Job]) -> None:
         """Add jobs that are sorted by position."""
-        if self._fifo or self._swept or self._heap or any(job.rank for job in jobs):
+        first = bisect_left(jobs, 0, key=attrgetter("position"))
+        is_behind = first < len(jobs) and (jobs[first].position, jobs[first].seq) > (
+            self._last_position,
+            self._last_seq,
+        )
+        if not is_behind or self._tombstones or any(job.rank for job in jobs):
             for job in jobs:
                 self.add(job)
             return
-        first = bisect_left(jobs, 0, key=attrgetter("position"))
         for job in jobs[:first]:  # ahead of all arrivals
             self.add(job)
-        if first < len(jobs):
-            self._fifo.extend(jobs[first:] if first else jobs)
-            self._last_position, self._last_seq = jobs[-1].position, jobs[-1].seq
+        self._fifo.extend(jobs[first:] if first else jobs)
+        self._last_position, self._last_seq = jobs[-1].position, jobs[-1].seq
 
     def pop(self) -> Job | None:
         if self._heap or self._tombstones:

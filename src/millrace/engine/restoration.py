@@ -21,6 +21,8 @@ from .tables import Tables
 if TYPE_CHECKING:
     from .engine import Engine
 
+#: The number of ready jobs of a queue that are added together at start-up.
+RESTORE_BATCH_SIZE: Final = 10_000
 #: The timer that frees records after a flush, and the number of records per tick.
 DISCARD_TIMER: Final = "discarded"
 DISCARD_BATCH_SIZE: Final = 1000
@@ -184,14 +186,21 @@ class Restoration:
             if group is None:
                 ready[of_job(job.queue).name] = group = []
             group.append(job)
+            if len(group) == RESTORE_BATCH_SIZE:
+                self._restore_ready(job.queue, group)
+                group.clear()
         for name, group in ready.items():
-            queue = engine.queues[name]
-            queue.counts[READY] += len(group)
-            queue.ready.extend(group)
-            for job in group:
-                job.queue = name
+            self._restore_ready(name, group)
         engine.positions.last = max(engine.positions.last, position)
         engine.next_seq = max(engine.next_seq, last_seq + 1)
+
+    def _restore_ready(self, name: str, jobs: list[Job]) -> None:
+        """Add ready jobs of a queue, in their order."""
+        queue = self._engine.queues[name]
+        queue.counts[READY] += len(jobs)
+        queue.ready.extend(jobs)
+        for job in jobs:
+            job.queue = queue.name  # jobs share this string
 
     def restore_job(self, job: Job) -> None:
         engine = self._engine
@@ -253,11 +262,17 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
     and a sort of a million jobs takes longer than this check, and more memory.
     """
     found = list(jobs)
-    position, seq = BEFORE_ARRIVALS - FOREVER, 0
-    for job in found:
-        if job.position < position or (job.position == position and job.seq < seq):
-            found.sort(key=attrgetter("seq"))
-            found.sort(key=attrgetter("position"))
-            break
-        position, seq = job.position, job.seq
+    if not is_in_order(found):
+        found.sort(key=attrgetter("seq"))
+        found.sort(key=attrgetter("position"))
     return found
+
+
+def is_in_order(jobs: Iterable[Job]) -> bool:
+    """Whether jobs are sorted by position, then by seq."""
+    position, seq = BEFORE_ARRIVALS - FOREVER, 0
+    for job in jobs:
+        if job.position < position or (job.position == position and job.seq < seq):
+            return False
+        position, seq = job.position, job.seq
+    return True

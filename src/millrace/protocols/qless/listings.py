@@ -99,11 +99,11 @@ def _is_due(q: Qless, job: Job, now: int) -> bool:
 
 def _blocked(q: Qless, queue: str) -> FoundJobs:
     rows = (
-        None if job is None or job.queue != queue else (put_at(job), job.jid, job.seq, job)
+        None if job is None or job.queue != queue else (put_at(job), job.seq, job)
         for job in examined(q.engine.tables.by_state(BLOCKED))
     )
     order = yield from sort_in_slices(rows)
-    return (yield from map_in_slices(order, lambda row: row[3]))
+    return (yield from map_in_slices(order, lambda row: row[2]))
 
 
 def throttled(q: Qless, args: Args) -> Any:
