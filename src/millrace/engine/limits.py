@@ -1,8 +1,8 @@
 """Limits on the number of leased jobs of a queue or of a named key, for workers of every protocol.
 
 A job has the key of its queue and the keys that its producer named. It uses all of them while a
-worker of any protocol holds it. `Transitions` calls `lease` when a job enters the state
-`leased` and `leave` when it leaves the state, so the usage of a key is exact.
+worker of any protocol holds it. `Transitions` calls `add_new_lease` when a job enters the
+state `leased` and `leave` when it leaves the state, so the usage of a key is exact.
 
 While the limit of a queue is full, no worker gets a job of this queue. If another key of a job is
 full, the engine parks the job when a worker would get it: the job stays ready, but is not in the

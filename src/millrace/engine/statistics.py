@@ -1,7 +1,7 @@
 """Statistics per queue and day: wait times, run times and failures.
 
-The engine counts transitions as they happen. `Statistics.fold` counts the events of a journal with
-the same code, so live figures equal figures computed from the journal.
+The engine counts transitions as they happen. `Statistics.add_events` counts the events of a journal
+with the same code, so live figures equal figures computed from the journal.
 """
 
 from collections.abc import Iterable
