@@ -76,7 +76,7 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
 OF_A_JOB = {
     *("payload", "payload_part", "time_of", "lease_job", "reclaim", "renew", "release"),
     *("complete", "fail", "cancel", "kill", "retry_now", "update", "set_rank", "block"),
-    *("unblock", "remove_blockers", "set_tags", "log"),
+    *("block_staged", "unblock", "remove_blockers", "set_tags", "log"),
 }
 #: Verbs and views that concern neither a job nor a queue, or only the connection of the caller.
 WITHOUT_QUEUE = {
@@ -105,6 +105,7 @@ INTERNAL = {
 #: The uses of internal parts by protocols: the file, the attribute and the reason.
 EXCEPTIONS = {
     ("qless/attempts.py", "retention"): "the number of completed jobs is limited over all queues",
+    ("qless/dependencies.py", "dependencies"): "stages jobs that the caller has found",
     ("qless/state.py", "table"): "checks the queue of the job itself",
     ("qless/options.py", "statistics"): "sets the number of days that are kept",
 }

@@ -3,9 +3,9 @@
 `now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from millrace.engine.annotations import ensure_details
 from millrace.engine.attempts import clear_failures
@@ -274,7 +274,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
     return -1 if job.state in {DEAD, GONE} else remaining(job)
 
 
-COMMANDS: Final = {
+COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     "complete": complete,
     "fail": fail,
     "retry": retry,

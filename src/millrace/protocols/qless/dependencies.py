@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from millrace.engine.job import Job
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE
 
 from . import lua_values as lua
 from .arguments import as_jid
@@ -13,6 +12,8 @@ from .state import Qless
 
 #: A JSON list of this size may name many jobs.
 LONG_LIST: Final = 8192
+#: The number of names that one slice looks up.
+NAMES_PER_SLICE: Final = 100
 
 
 class StagedJobs:
@@ -32,7 +33,7 @@ class StagedJobs:
                 self._waits_for_itself = True
             elif (job := self._q.find(name)) is not None:
                 self._dependencies.add_staged(self._staged, job.seq)
-            if count % SLICE_SIZE == 0:
+            if count % NAMES_PER_SLICE == 0:
                 yield
 
     def find_listed(self, option: bytes) -> Generator[None, None, None]:

@@ -133,7 +133,8 @@ def put(api: Any, call: Call) -> Reply:
             q.throttles.park_if_full(job, call.now)
         return jid
 
-    return adapt(lambda: api.do(call.command, call.now, args), park)
+    reply: Reply = adapt(lambda: api.do(call.command, call.now, args), park)
+    return reply
 
 
 def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:

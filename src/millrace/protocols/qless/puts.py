@@ -3,8 +3,8 @@
 `now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
-from collections.abc import Generator
-from typing import Final
+from collections.abc import Callable, Generator
+from typing import Any, Final
 
 from millrace.engine.annotations import ensure_details
 from millrace.engine.details import JobDetails
@@ -198,7 +198,7 @@ def _blockers_of_new(
     return blockers
 
 
-COMMANDS: Final = {
+COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     "put": put,
     "requeue": requeue,
 }
