@@ -81,8 +81,8 @@ def _only(state: int) -> slice:
 
 
 def examined(index: Index) -> Iterator[Job | None]:
-    """The present jobs of an index, for work in slices. In place of a job that the rule of the
-    caller excludes, None, so that the work can count it.
+    """Yield the present jobs of an index. Yield None for a job that the rule of the caller
+    excludes, so that the command can count it.
     """
     if not isinstance(index, VisibleJobs):
         return iter(list(index.values()))
@@ -94,7 +94,7 @@ class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 
     def __init__(self, index: Callable[[], Index], allows: Allows) -> None:
-        #: A flush replaces the table of all jobs.
+        #: A function, because a flush replaces the table of all jobs.
         self._index = index
         self.allows = allows
 

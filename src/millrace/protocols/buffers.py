@@ -32,7 +32,7 @@ class ByteBuffer:
         self._later = bytearray()
         #: The number of bytes at the start of `_later` that contain no LF.
         self._searched = 0
-        #: A line, complete or not, is longer than `limit`.
+        #: Whether a line, complete or not, is longer than `limit`.
         self.too_long = False
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class ByteBuffer:
 
     @property
     def memory_used(self) -> int:
-        """The buffered bytes, and consumed ones of the same piece."""
+        """Number of bytes in memory, including consumed bytes of the current piece."""
         return len(self.data) + len(self._later)
 
     @property
@@ -60,7 +60,7 @@ class ByteBuffer:
         return self.data[at] if at < len(self.data) else self._later[at - len(self.data)]
 
     def line(self) -> bytes | None:
-        """The next line without its LF; None if it is incomplete."""
+        """Consume and return the next line without its LF; None if it is incomplete or too long."""
         at = self.start
         end = self.data.find(b"\n", at)
         if end < 0:
@@ -104,7 +104,7 @@ class ByteBuffer:
             self.start = end
 
     def join(self) -> bool:
-        """Put all input that is not consumed into `data`. False: `data` has not changed."""
+        """Move all unconsumed input to `data`. Return False if `data` has not changed."""
         if not self.start and not self._later:
             return False
         self._join()
@@ -131,9 +131,9 @@ class LineBuffer:
         #: The incomplete line and its size, once it is large. BytesIO returns it without a copy.
         self._large: BytesIO | None = None
         self._large_size = 0
-        #: Pieces of complete lines, and the start of the next line in the first piece. A piece
-        #: without LF is one large line.
+        #: Pieces of complete lines. A piece without LF is one large line.
         self.pending: deque[bytes] = deque()
+        #: The position of the next line in the first piece.
         self._at = 0
         #: The bytes of the pending lines.
         self.size = 0
@@ -213,7 +213,9 @@ class LineBuffer:
         return data[end + 1 :]
 
     def _before_too_long(self, whole: bytes) -> bytes:
-        """The lines before the first one that is too long."""
+        """Return the lines before the first line that is too long, and set `too_long` if there is
+        one.
+        """
         at = 0
         while (end := whole.find(b"\n", at)) >= 0:
             if end - at > self.limit:

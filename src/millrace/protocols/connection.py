@@ -17,7 +17,7 @@ from .errors import StoreUnavailable
 from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
-#: The cost of a slice of a long command: it uses up the share of its client in a turn.
+#: Cost of one slice of a long command. One slice uses up the client's whole share of a turn.
 SLICE_COST: Final = 64
 #: After a reply of this size the next command runs in the next turn, so that the reply is sent.
 LARGE_REPLY: Final = 65_536
@@ -47,7 +47,7 @@ class LeaseRead:
 
 
 class Reply:
-    """One reply, or a message without a request. The server acts on its fields alone."""
+    """One reply, or a message without a request. The server needs only these fields to send it."""
 
     __slots__ = ("data", "leases", "must_wait", "optional")
 
@@ -55,13 +55,12 @@ class Reply:
         self, data: bytes, must_wait: bool, leases: Leases = (), optional: bool = False
     ) -> None:
         self.data = data
-        #: The reply is sent after the commit of its turn. If the commit fails, `unavailable_reply`
-        #: replaces it.
-        #: Later replies to the same client are sent after it.
+        #: Whether the reply waits for the commit of its turn. If the commit fails,
+        #: `unavailable_reply` is sent instead. Later replies to the same client are sent after it.
         self.must_wait = must_wait
         #: Jobs that return to their queues if the reply cannot be written.
         self.leases = leases
-        #: A message that is dropped if its change cannot be committed.
+        #: Whether the message is dropped if its change cannot be committed.
         self.optional = optional
 
 
@@ -91,7 +90,7 @@ class Hub:
         self.connections: set[Connection] = set()
         #: The hubs of all protocols: `max_connections` limits the sum.
         self.hubs: list[Hub] = [self]
-        #: The server stops: no job is leased.
+        #: Whether the server is stopping. A stopping server leases no jobs.
         self.stopping = False
         #: Connections with messages caused by commands of other connections.
         self.with_messages: set[Connection] = set()
@@ -136,10 +135,10 @@ class Hub:
         raise NotImplementedError
 
     def queue_forgotten(self, name: str) -> None:
-        """The engine has forgotten an empty queue."""
+        """Called when the engine has removed an empty queue. Remove what this hub stores for it."""
 
     def original_metrics(self) -> dict[str, dict[str, int]]:
-        """Counters under the names that the original server exports, by label."""
+        """The metrics of the original server: for each metric name, a counter per label value."""
         return {}
 
     def wake(self, now: int) -> None:
@@ -158,17 +157,17 @@ class Connection:
     The server calls `receive` with input, then `run` until it returns False; after each call it
     sends `replies`.
 
-    `run` is the dispatcher of every protocol. A protocol implements `step`, which executes one
-    command from the buffered input. A command replies at once, waits for a job (`waiter`), or
-    continues as a generator in slices (`begin_work`). While it runs, `caller` is the caller of the
-    engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
+    `run` executes the buffered commands of every protocol. A protocol implements `step`, which
+    executes one command from the buffered input. A command replies at once, waits for a job
+    (`waiter`), or continues as a generator in slices (`begin_work`). While it runs, `caller` is the
+    caller of the engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
     """
 
     def __init__(self, hub: Hub) -> None:
         self.engine = hub.engine
         self.caller = Caller(hub.engine, hub.code, rule=hub.rule)
         self.replies: list[Reply] = []
-        #: The connection is closed after the replies.
+        #: Whether to close the connection after the replies are sent.
         self.closing = False
         #: The client may still be sending: the server reads and discards input for a while before
         #: it closes, so that a reset does not destroy the last reply.
@@ -181,13 +180,15 @@ class Connection:
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
         self.work_size = 0
-        #: That command waits for a commit, a payload or work of the hub: it continues after `wake`.
+        #: Whether the long command waits for a commit, a payload or a transaction. It continues
+        #: after `wake`.
         self.work_waits = False
         #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
         self.address = ""
         #: The session that owns the socket.
         self.session: Any = None
-        #: The first line was neither an HTTP request line nor a TLS handshake.
+        #: Whether a first line has arrived that is neither an HTTP request line nor a TLS
+        #: handshake.
         self.is_native = False
 
     @property
@@ -269,7 +270,7 @@ class Connection:
         raise NotImplementedError
 
     def store_problem(self, *, pushes: bool) -> str:
-        """The reason why a command with changes is refused, or empty."""
+        """Return the reason why commands with changes are refused, or an empty string."""
         return self.engine.unavailable or (self.engine.pushes_refused if pushes else "")
 
     def require_store(self, *, pushes: bool = False) -> None:
@@ -278,11 +279,11 @@ class Connection:
             raise StoreUnavailable(reason)
 
     def deliver(self, job: Job, now: int) -> None:
-        """The wait ends with a job."""
+        """Called when the wait ends with a job. Reply with the job."""
         raise NotImplementedError
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
-        """The wait ends because the awaited job has ended."""
+        """Called when the awaited job has ended. Reply with its outcome."""
         raise NotImplementedError
 
     def end_wait(self, waiter: Waiter, job: Job, now: int) -> None:
@@ -316,8 +317,8 @@ class Connection:
         self.replies.append(Reply(data, self.caller.must_wait, leases))
 
     def read_first(self, jobs: list[Job], deliver: Callable[[list[Job]], None]) -> bool:
-        """If payloads of leased jobs are large, let another thread read them, and call `deliver`
-        afterwards with the jobs that are still leased. Later commands wait.
+        """If a payload is large, start a read in another thread, and call `deliver` with the jobs
+        still leased at its end. Return whether a read was started.
         """
         fetch = self.engine.payloads.fetcher
         seqs = [job.seq for job in jobs if job.stored_size > MAX_DIRECT_READ]
@@ -399,7 +400,7 @@ class Connection:
             work.close()
 
     def stop_waiting(self, now: int) -> None:
-        """The server stops: answer a command that waits as if it had timed out."""
+        """Answer the waiting command as if it had timed out, because the server is stopping."""
 
     def reject_web_client(self, hub: Hub) -> None:
         """Answer in HTTP and close: this client speaks HTTP or TLS (see web_clients.py)."""
@@ -408,7 +409,7 @@ class Connection:
         self.closing = self.drains_input = True
 
     def timed_out(self, now: int) -> None:
-        """The wait ends without a result."""
+        """Called when the wait ends without a result. Send the protocol's timeout reply."""
         raise NotImplementedError
 
     def alarm(self, what: str, now: int) -> None:
@@ -423,7 +424,9 @@ class Connection:
         return False
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side. True: its commands are still answered."""
+        """Called when the client has closed its sending side. Return whether its commands are still
+        answered.
+        """
         return self.waiter is None
 
     def unavailable_reply(self, reason: str) -> bytes:
@@ -431,5 +434,5 @@ class Connection:
         raise NotImplementedError
 
     def connection_lost(self, now: int) -> None:
-        """The connection was lost."""
+        """Called when the connection is lost. End its waits and leases."""
         raise NotImplementedError

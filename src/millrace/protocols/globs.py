@@ -16,8 +16,8 @@ from .errors import ClientError
 
 #: Maximum length of a pattern.
 MAX_PATTERN: Final = 1000
-#: Above this length of a part and this product of lengths, a name is matched with one step per
-#: byte. A step of the expression is much cheaper, so short parts always use it.
+#: LinearMatcher is used if the longest part exceeds the first limit and the product of the lengths
+#: of name and part exceeds the second.
 MAX_REGEX_PART: Final = 32
 MAX_REGEX_STEPS: Final = 65_536
 
@@ -59,7 +59,7 @@ def linear_matcher(pattern: bytes) -> "LinearMatcher":
 
 
 class LinearMatcher:
-    """Search each part between stars with one step per byte, for any part."""
+    """Matches a name with one step per byte, however long the parts of the pattern are."""
 
     def __init__(self, parts: list[list[bytes]]) -> None:
         self._first, *rest = map(_Part, parts)

@@ -93,7 +93,9 @@ def deep_elements(line: bytes) -> list[bytes]:
 
 
 def deep_pieces(line: bytes) -> list[bytes]:
-    """Read the pieces step by step, up to Go's 10,000 levels. Refuse long lines: it is slow."""
+    """Return the members or elements, nested up to 10,000 levels as in Go. Raise BadJson for long
+    lines, because the scanner is slow.
+    """
     if len(line) > MAX_SLOW_PARSE_BYTES:
         raise BadJson("nested too deeply")
     return go_scanner.pieces(line)

@@ -116,8 +116,8 @@ def pieces(text: bytes) -> list[bytes]:
 
 
 def members(text: bytes) -> list[tuple[str, bytes]]:
-    """The members of an object in their order, with repeated keys, in lower case. Raise BadJson for
-    any other kind of value. In Go, null is an object without members.
+    """Return the members of an object in order, repeated keys included. Keys are in lower case.
+    Raise BadJson for any other kind of value. In Go, null is an object without members.
     """
     found = pieces(text)
     what = kind(text.lstrip(b" \t\r\n"))

@@ -17,7 +17,9 @@ def is_large(engine: Engine, job: Job) -> bool:
 
 
 def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
-    """Yield until a large payload is in memory, where `engine.payload` finds it until `forget`."""
+    """Yield until a large payload is in memory. `engine.payload` returns it until `forget` is
+    called.
+    """
     if job.stored_size <= MAX_DIRECT_READ or engine.payloads.fetcher is None:
         return
     read = PayloadRead([job.seq])
@@ -29,6 +31,6 @@ def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
 
 
 def forget(engine: Engine, job: Job) -> None:
-    """The payload is no longer needed."""
+    """Remove the payload that `read_ahead` has put in memory."""
     if engine.payloads.fetched:
         engine.payloads.fetched.pop(job.seq, None)

@@ -4,8 +4,9 @@ from collections.abc import Callable, Generator, Iterable
 from heapq import merge
 from typing import Any, Final
 
-#: Number of rows that one slice examines or merges, and that it sorts.
+#: Number of rows that one slice examines or merges.
 SLICE_SIZE: Final = 200
+#: Number of rows that one slice sorts.
 SORTED_SIZE: Final = 1000
 
 
@@ -28,8 +29,8 @@ def run_at_once(work: Generator[None, None, Any]) -> Any:
 
 
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
-    """Sort all rows: sort parts of them, then merge the parts, one slice at a time. None is an
-    examined item that is no row.
+    """Sort all rows: sort parts of them, then merge the parts, one slice at a time. A None in
+    `rows` counts as examined, but is not sorted.
     """
     parts: list[list[Any]] = []
     part: list[Any] = []

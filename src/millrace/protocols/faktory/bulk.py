@@ -12,7 +12,8 @@
     MILLRACE {"ack": [...]}                          acknowledge several jobs
     MILLRACE {"limit": {...}}                        a limit; also recur, unrecur, track, untrack
 
-extensions.py implements the requests from `result` to `ack`, features.py those from `limit` on.
+extensions.py declares the requests from `result` to `ack`, features.py the rest. connection.py
+executes result, fetch and ack.
 
 A request may take several turns, between which other clients are served. engine/bulk_loads.py
 describes loads.
@@ -189,7 +190,7 @@ def parse(line: bytes) -> BulkRequest:
     if names and _NAME.fullmatch(names[0]) is None:
         raise ClientError(f"invalid MILLRACE: the name of a load must match {_NAME.pattern}")
     if (request.jobs is None) != (request.stage is None):
-        raise ClientError("invalid MILLRACE: jobs and stage go together")
+        raise ClientError("invalid MILLRACE: jobs and stage must be given together")
     if request.jobs is not None and len(request.jobs) > MAX_JOBS:
         raise ClientError(f"invalid MILLRACE: more than {MAX_JOBS} jobs")
     if request.cancel is not None and len(request.cancel) > extensions.MAX_CANCELLED:
@@ -369,7 +370,7 @@ def _fill(engine: Engine, read: Read, cursor: ReadCursor) -> Generator[None, Non
 
 
 def _candidates(engine: Engine, state: int) -> Iterable[int]:
-    """The numbers of all jobs that may be in that state."""
+    """Return the seqs of all jobs that may be in that state."""
     tables = engine.tables
     if state == DEAD:
         return (*tables.dead, *tables.dead_kept)

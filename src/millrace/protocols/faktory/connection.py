@@ -82,7 +82,7 @@ class FaktoryConnection(Connection):
         self._fetch_queues: tuple[str, ...] = ()
         #: The id of the job whose end the client waits for.
         self.awaited_id = ""
-        #: The FETCH that waits is a bulk fetch: its reply is an array.
+        #: Whether the waiting FETCH is a bulk fetch, whose reply is an array.
         self.is_bulk_fetch = False
         #: The password at the time of the greeting; the hub's password can change later.
         self._password = hub.password
@@ -323,8 +323,8 @@ class FaktoryConnection(Connection):
     def _push_once(self, push: NewJob, now: int) -> None:
         """Push, unless a client has sent the same work unit again after a read timeout.
 
-        A job that a worker has fetched, or that is older, was not sent again: its client may push
-        the same work a second time on purpose.
+        If a worker has fetched the earlier job, or if it is older than RESEND_PERIOD, the push is
+        not a repetition: clients may push the same work twice.
         """
         engine = self.engine
         if engine.find(push.jid) is not None:
@@ -369,7 +369,7 @@ class FaktoryConnection(Connection):
                     push = work_unit.read(bytes(unit), now)
                     self.engine.check_queues(push)
                     pushes.append(push)
-                except BadJson as wrong_type:  # a job of a wrong type refuses the command
+                except BadJson as wrong_type:  # a job with a wrong type fails the whole command
                     self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
                     return
                 except ClientError as problem:
@@ -393,7 +393,7 @@ class FaktoryConnection(Connection):
         engine = self.engine
         if engine.revert_count != reverts or engine.unavailable:
             reason = engine.unavailable or "the store failed"
-            raise ClientError(f"{reason}: only a part was done, try again later")
+            raise ClientError(f"{reason}: only part of the command was executed; try again later")
 
     # Consumers
 

@@ -108,7 +108,9 @@ def apply_extensions(push: NewJob, engine: Engine) -> None:
 
 
 def _unfinished(engine: Engine, jid: str) -> list[int]:
-    """The jobs with this id that are not done. A job that no longer exists has completed."""
+    """Return the seqs of the jobs with this id that are not done. A job that no longer exists
+    counts as completed.
+    """
     found = engine.find_all(jid, MAX_DUPLICATES)
     if not found:
         engine.caller.wait()  # its completion may not be committed yet

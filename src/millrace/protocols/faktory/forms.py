@@ -1,4 +1,6 @@
-"""The JSON of a work unit. It is not compiled: mypyc drops the keywords of structs."""
+"""The JSON of a work unit. This module is not compiled, because mypyc ignores the keyword arguments
+of struct classes.
+"""
 
 from typing import Final
 

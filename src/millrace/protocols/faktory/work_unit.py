@@ -1,4 +1,4 @@
-"""Work units: Faktory's job as JSON, to and from the engine's.
+"""Work units: conversion between Faktory's JSON and the engine's jobs.
 
 The payload of a Faktory job is its `args`, byte for byte. The other members (custom,
 created_at, at, unknown ones) are kept in `wire_fields`: four pieces of JSON text, separated by
@@ -312,7 +312,8 @@ def _is_utf8(payload: bytes) -> bool:
 
 def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
     terms = job.terms
-    if wire_fields == _PLAIN and job.failure is None and job.ready_at:  # as below, for most jobs
+    if wire_fields == _PLAIN and job.failure is None and job.ready_at:
+        # The same format as below, built faster for most jobs.
         created_at = enqueued_at = rfc3339(job.created).encode()
         if job.ready_at != job.created:
             enqueued_at = rfc3339(job.ready_at).encode()

@@ -43,7 +43,7 @@ MAX_NAME: Final = 255
 
 
 class Malformed(ClientError):
-    """The start of the next command is unknown."""
+    """A command is malformed, so that its end is unknown. The connection is closed."""
 
 
 class GoqueueConnection(Connection):
@@ -139,7 +139,7 @@ class GoqueueConnection(Connection):
             self.reply_error(error_reply(f"Unknown Command {word.decode()}"))
 
     def _wait_for_input(self, after: int) -> bool:
-        """Record that the command ends at `after` or later, and is incomplete."""
+        """Record that the incomplete command ends at `after` or later. Return False."""
         self._needed = after - self._input.start
         return False
 
@@ -149,7 +149,9 @@ class GoqueueConnection(Connection):
         self._needed = 1
 
     def _end_of_name(self, at: int) -> int:
-        """The position of the NUL behind the queue name at `at`; -1 if it has not arrived."""
+        """Return the position of the NUL after the queue name that starts at `at`, or -1 if it has
+        not arrived.
+        """
         end = self._input.data.find(0, at, at + MAX_NAME + 1)
         if end < 0 and len(self._input.data) - at > MAX_NAME:
             raise Malformed(f"the queue name is longer than {MAX_NAME} bytes")
@@ -158,8 +160,8 @@ class GoqueueConnection(Connection):
     # The end of a connection
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         self._input_ended = True
         return True

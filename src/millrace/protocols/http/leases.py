@@ -42,7 +42,9 @@ def lease_jobs(engine: Engine, queues: tuple[str, ...], request: LeaseJobs, now:
 
 
 def requested_queues(request: LeaseJobs) -> tuple[str, ...]:
-    """Return the requested queues without duplicates."""
+    """Check the queue names and the lease duration of a request, and return its queues without
+    duplicates.
+    """
     queues = tuple(dict.fromkeys(request.queues))
     for name in queues:
         check_queue(name)
@@ -85,7 +87,9 @@ def _fail(engine: Engine, job: Job, request: EndLease, now: int) -> None:
 
 
 def _held(engine: Engine, lease: LeaseToken, worker: str, now: int) -> Job:
-    """Return the job of a lease."""
+    """Return the job of a lease, leased again if a crash lost the lease. Raise CodedError if the
+    lease has ended.
+    """
     job = engine.job(lease.seq)
     if job is None:
         raise CodedError("The job no longer exists: it was completed or deleted.", "conflict")

@@ -111,7 +111,9 @@ class MasenkoConnection(Connection):
         return 1 + len(line) // LONG_LINE
 
     def _handle_incomplete_line(self) -> None:
-        """Handle the input after the last complete line: TLS, a line that is too long, its end."""
+        """Handle input without a complete line: a TLS handshake, a line that is too long, or the
+        end of the input.
+        """
         if not self.is_native and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
@@ -230,7 +232,7 @@ class MasenkoConnection(Connection):
         self.closing = True
         engine = self.engine
         engine.set_alarm(self._alarm, None)
-        self.drop_input()  # cancelled alarms are kept for a while
+        self.drop_input()  # a cancelled alarm keeps a reference to this connection for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
             engine.cancel_wait(self.waiter)
@@ -462,7 +464,8 @@ class MasenkoConnection(Connection):
             self.reply_error(self.unavailable_reply(engine.unavailable or "a commit failed"))
             return
         if engine.durable:
-            self.caller.must_wait = False  # the seal is durable: no later refusal undoes it
+            # The sealed transaction is durable: no refused commit can undo it.
+            self.caller.must_wait = False
         self.respond(b"OK", _ids_reply(ids))
 
     def _carry_out(self, name: str, now: int) -> Generator[None, None, bool]:

@@ -1,4 +1,6 @@
-"""The JSON of the frequent commands. It is not compiled: mypyc drops the keywords of structs."""
+"""The JSON of the frequent commands. This module is not compiled, because mypyc ignores the keyword
+arguments of struct classes.
+"""
 
 from typing import Final
 

@@ -8,7 +8,7 @@ import msgspec
 OK: Final = b"OK {}\n"
 EMPTY: Final = b"EMPTY {}\n"
 PONG: Final = b"PONG {}\n"
-#: Above this size, a search for one character after another is faster than one for all.
+#: Above this size, one search per special character is faster than one search for all of them.
 LARGE_JSON: Final = 65_536
 #: The maximum length of client text in an error.
 MAX_ECHO: Final = 4000
@@ -50,7 +50,9 @@ def safe(json: bytes) -> bytes:
 
 
 def _safe_large(json: bytes) -> bytes:
-    """As `safe`: 32 MiB take 5 ms without a special character, and 0.2 s as a search for all."""
+    """Do what `safe` does, faster for large JSON: 32 MiB without special characters take 5 ms
+    instead of 0.2 s.
+    """
     for special, escape in _ESCAPES.items():
         if special[:1] in json and special in json:  # the search for one byte is faster
             json = json.replace(special, escape)

@@ -28,7 +28,8 @@ MAX_RETRY: Final = 255
 MAX_BLOCKERS: Final = 255
 MAX_NAME: Final = 255
 MAX_TIME_LENGTH: Final = 64
-#: Backslashes in a longer line with lone surrogates: examining them takes some milliseconds.
+#: Maximum number of backslashes in a long line with lone surrogates. Examining this number takes a
+#: few milliseconds.
 MAX_BACKSLASHES: Final = 10_000
 #: The lease duration for workers of protocols with deadlines; Masenko has none.
 LEASE_DURATION: Final = 1800 * SECOND
@@ -53,7 +54,7 @@ _REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 def read_push(line: bytes) -> NewJob:
-    """Read a pushed task. Its size is not checked, its blockers are as the client wrote them."""
+    """Read a pushed task. Its size is not checked. Its blockers are as the client wrote them."""
     try:
         task = _decode_push(line)
     except _REFUSED:
@@ -112,8 +113,9 @@ def check_blockers(push: NewJob, before: int) -> None:
 
 
 def check_size(push: NewJob, max_payload: int) -> None:
-    """Apply the limits of the original's log, if `max_payload` is not 0: it has a byte for the
-    length of a name, and two for that of a payload.
+    """Raise ClientError if a name or the payload exceeds the limits of the original's log, which
+    has one byte for the length of a name and two for that of a payload. If `max_payload` is 0,
+    there are no limits.
     """
     if not max_payload:
         return
@@ -130,8 +132,8 @@ def check_size(push: NewJob, max_payload: int) -> None:
 
 def blocker_seqs(numbers: list[int], next_seq: int, pushed: Sequence[int] = ()) -> list[int]:
     """The tasks that these numbers name; a negative number counts back in `pushed`. As in the
-    original, numbers above all known ids are cut to 32 bits, and a task that does not exist yet
-    blocks nothing: the new task is no blocker of itself.
+    original, numbers above all known ids are truncated to 32 bits. A task that does not exist yet
+    blocks nothing, so a task cannot block itself.
     """
     seqs = [pushed[n] if n < 0 else n if n < next_seq else n & _UINT32 for n in numbers]
     return [seq for seq in seqs if seq < next_seq]

@@ -75,7 +75,7 @@ class Transaction:
             self._fail(f"message {number}: {verb.decode()}: {problem}")
 
     def check(self) -> None:
-        """Raise the error of the transaction; the ids of its pushes are then skipped."""
+        """If the transaction has an error, skip the ids of its pushes and raise the error."""
         problem = self._command_error or self._commit_error
         if problem:
             self._engine.skip_seqs(self.pushes)

@@ -47,7 +47,7 @@ def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
     return arguments, flags, good
 
 
-# Numbers: decimal digits only, leading zeros are allowed
+# Numbers: decimal digits with optional leading zeros; parse_signed also accepts a sign
 
 
 def parse_unsigned(word: bytes, maximum: int, error: str) -> int:
@@ -104,7 +104,9 @@ def parse_name(word: bytes) -> str:
 
 
 def write_name(name: str) -> bytes:
-    """A queue's name in a line. Characters that only other protocols allow are escaped as `%0D`."""
+    """Return a queue name for a line. Characters that only other protocols allow are
+    percent-encoded, such as `%0D`.
+    """
     word = name.encode()
     return word if _NAME.fullmatch(word) else quote(name, safe="").encode()
 
@@ -139,7 +141,7 @@ def parse_time(word: bytes) -> int:
 
 
 def whole_second(microseconds: int) -> bytes:
-    """`2016-08-22T01:50:51Z`: fractions are not shown."""
+    """Format a time without fractions of a second: `2016-08-22T01:50:51Z`."""
     return rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
 
 

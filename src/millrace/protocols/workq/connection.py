@@ -32,9 +32,9 @@ CRLF: Final = b"\r\n"
 MAX_SKIPPED_BLOCK: Final = 64 << 20
 #: The maximum number of names in one `lease`.
 MAX_NAMES: Final = 10_000
-#: A `lease` creates the queues that it names while there are fewer than this.
+#: A `lease` creates the queues that it names, as long as fewer queues than this exist.
 MAX_QUEUES: Final = 100_000
-#: Queues that one slice of a `lease` with more names creates.
+#: Number of queues that one slice of a long `lease` creates.
 QUEUES_BATCH_SIZE: Final = 50
 #: The error group of failures by the `fail` command in the journal.
 FAILED: Final = "Failed"
@@ -68,7 +68,7 @@ class WorkqConnection(Connection):
         #: A command whose block is incomplete, and the block's size with CRLF.
         self._pending_command: tuple[WorkqCommand, list[bytes], Flags] | None = None
         self._size = 0
-        #: The buffered input ends inside a command.
+        #: Whether the buffered input ends inside a command.
         self._incomplete = False
         #: The number of bytes of a refused block that have not arrived, and its last two bytes so
         #: far.

@@ -20,7 +20,7 @@ from .hub import WorkqHub
 
 #: Longer replies are sent in pieces of about this size.
 PIECE_BYTES: Final = 65_536
-#: Up to this place in a queue, its first jobs are read at once.
+#: Maximum sum of offset and limit for which the first jobs are read in one step.
 MAX_READY_AT_ONCE: Final = 500
 
 Pieces = Generator[bytes | None, None, None]
@@ -31,8 +31,8 @@ class UnknownObject(Exception):
 
 
 def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Pieces:
-    """The reply in pieces, because a hundred jobs can have a hundred megabytes. None is a slice
-    without a piece.
+    """Yield the reply in pieces, because a hundred jobs can have a hundred megabytes. Yield None
+    after a slice without a piece.
     """
     if not args:
         raise ClientError(arguments.INVALID_ARGS)
@@ -93,7 +93,9 @@ def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
 
 
 def _still_there(engine: Engine, rows: list[Any]) -> list[Job]:
-    """The jobs of rows that end with their seqs, without those removed meanwhile."""
+    """Return the jobs of the rows, whose last item is the seq. Jobs removed in the meantime are
+    omitted.
+    """
     found = [engine.job(row[-1]) for row in rows]
     return [job for job in found if job is not None]
 

@@ -16,7 +16,7 @@ from millrace.protocols.registry import WORKQ
 from . import arguments
 from .arguments import Flags
 
-#: `add` takes 32 bits with a sign; for `schedule` and `run` the spec also permits 0 to 2^32-1.
+#: `add` takes a signed 32-bit number; for `schedule` and `run` the spec also permits 0 to 2^32-1.
 MAX_ADD_PRIORITY: Final = (1 << 31) - 1
 MAX_PRIORITY: Final = (1 << 32) - 1
 MAX_FLAGS: Final = 3
@@ -187,8 +187,8 @@ def described(job: Job, size: int) -> tuple[bytes, bytes]:
 
 
 def _priority(job: Job) -> int:
-    """The priority, also while the job is ahead of all others. Numbers of other protocols are
-    limited to the range of this one.
+    """Return the client's priority, even while the job is ahead of all others. Numbers of other
+    protocols are limited to the range of this one.
     """
     details = None if job.extra is None else job.extra.details
     rank = job.rank if details is None else details.rank
