@@ -79,11 +79,11 @@ def test_the_jobs_of_a_lost_worker_fail_some_in_each_turn():
     for _ in range(LOST_WORKER_BATCH_SIZE + 1):
         engine.lease(["q"], "lost", FAKTORY, NOW)
     later = NOW + LOST_AFTER
-    hub.alarm("lost", later)
+    hub.handle_alarm("lost", later)
     assert len(engine.leased) == 1
     engine.tick(later)
     assert engine.alarms == [(hub, "lost")]
-    hub.alarm("lost", later)
+    hub.handle_alarm("lost", later)
     assert not engine.leased
 
 

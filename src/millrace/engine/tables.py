@@ -58,7 +58,7 @@ class Tables:
         return self.done if state == DONE else self.dead
 
 
-class LimitedTables(Tables):
+class RestrictedTables(Tables):
     """The indexes of the jobs and queues that a rule allows. Bulk loads are not visible."""
 
     def __init__(self, engine: "Engine", allows: Allows, check: Check) -> None:
@@ -80,7 +80,7 @@ def _only(state: int) -> slice:
     return slice(state, state + 1)
 
 
-def examined(index: Index) -> Iterator[Job | None]:
+def jobs_to_examine(index: Index) -> Iterator[Job | None]:
     """Yield the present jobs of an index. Yield None for a job that the rule of the caller
     excludes, so that the command can count it.
     """

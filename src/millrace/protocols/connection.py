@@ -126,12 +126,12 @@ class Hub:
         return self.rule is None or self.rule.allows(queue)
 
     @property
-    def busy(self) -> bool:
+    def delays_shutdown(self) -> bool:
         """Whether a server that stops should wait for clients of this protocol."""
         return False
 
-    def alarm(self, what: str, now: int) -> None:
-        """Handle an alarm that was set with engine.set_alarm((self, what), when)."""
+    def handle_alarm(self, name: str, now: int) -> None:
+        """Handle an alarm that was set with engine.set_alarm((self, name), when)."""
         raise NotImplementedError
 
     def queue_forgotten(self, name: str) -> None:
@@ -175,7 +175,7 @@ class Connection:
         #: Set while a command waits for a job or for the end of one. Later commands wait.
         self.waiter: Waiter | None = None
         #: Set while another thread reads the payloads of leased jobs; `waiter` is set too.
-        self.reading: LeaseRead | None = None
+        self.lease_read: LeaseRead | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
@@ -189,7 +189,7 @@ class Connection:
         self.session: Any = None
         #: Whether a first line has arrived that is neither an HTTP request line nor a TLS
         #: handshake.
-        self.is_native = False
+        self.passed_web_check = False
 
     @property
     def unprocessed_bytes(self) -> int:
@@ -316,7 +316,7 @@ class Connection:
         leases = tuple([(job, job.attempt) for job in jobs])
         self.replies.append(Reply(data, self.caller.must_wait, leases))
 
-    def read_first(self, jobs: list[Job], deliver: Callable[[list[Job]], None]) -> bool:
+    def start_payload_read(self, jobs: list[Job], deliver: Callable[[list[Job]], None]) -> bool:
         """If a payload is large, start a read in another thread, and call `deliver` with the jobs
         still leased at its end. Return whether a read was started.
         """
@@ -326,25 +326,25 @@ class Connection:
             return False
         read = PayloadRead(seqs, self)
         leases = tuple([(job, job.attempt) for job in jobs])
-        self.reading = LeaseRead(read, leases, self.caller.must_wait, deliver)
+        self.lease_read = LeaseRead(read, leases, self.caller.must_wait, deliver)
         self.waiter = Waiter((), "", self.caller.protocol, self)
         fetch(read)
         return True
 
-    def payloads_read(self, read: PayloadRead, now: int) -> None:
+    def handle_payloads_read(self, read: PayloadRead, now: int) -> None:
         """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
         the meantime.
         """
-        reading, engine = self.reading, self.engine
-        if reading is None or reading.read is not read or read.payloads is None:
+        lease_read, engine = self.lease_read, self.engine
+        if lease_read is None or lease_read.read is not read or read.payloads is None:
             return
         if read.error is not None:
             raise read.error  # the server closes the connection and returns the leases
-        self.reading = None
-        self.caller.must_wait = reading.must_wait
+        self.lease_read = None
+        self.caller.must_wait = lease_read.must_wait
         leased = [
             job
-            for job, attempt in reading.leases
+            for job, attempt in lease_read.leases
             if job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
         ]
         if not leased:
@@ -355,7 +355,7 @@ class Connection:
         fetched = self.engine.payloads.fetched
         fetched.update(read.payloads)
         try:
-            reading.deliver(leased)
+            lease_read.deliver(leased)
         finally:
             fetched.clear()
 
@@ -412,8 +412,8 @@ class Connection:
         """Called when the wait ends without a result. Send the protocol's timeout reply."""
         raise NotImplementedError
 
-    def alarm(self, what: str, now: int) -> None:
-        """Handle an alarm that was set with engine.set_alarm((self, what), when)."""
+    def handle_alarm(self, name: str, now: int) -> None:
+        """Handle an alarm that was set with engine.set_alarm((self, name), when)."""
         raise NotImplementedError
 
     def clock_moved(self, by: int) -> None:

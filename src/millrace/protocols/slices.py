@@ -7,7 +7,7 @@ from typing import Any, Final
 #: Number of rows that one slice examines or merges.
 SLICE_SIZE: Final = 200
 #: Number of rows that one slice sorts.
-SORTED_SIZE: Final = 1000
+SORT_BATCH_SIZE: Final = 1000
 
 
 def at_once_if_short(work: Generator[None, None, Any]) -> Any:
@@ -19,7 +19,7 @@ def at_once_if_short(work: Generator[None, None, Any]) -> Any:
     return work
 
 
-def run_at_once(work: Generator[None, None, Any]) -> Any:
+def run_all_slices(work: Generator[None, None, Any]) -> Any:
     """Run all slices, and return the result."""
     while True:
         try:
@@ -37,7 +37,7 @@ def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
     for number, row in enumerate(rows, 1):
         if row is not None:
             part.append(row)
-        if len(part) == SORTED_SIZE:
+        if len(part) == SORT_BATCH_SIZE:
             parts.append(sorted(part))
             part = []
         if number % SLICE_SIZE == 0:

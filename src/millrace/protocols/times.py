@@ -21,7 +21,7 @@ class _LastTime:
 _last: Final = _LastTime()
 
 
-def rfc3339(microseconds: int) -> str:
+def format_rfc3339(microseconds: int) -> str:
     """Format a time as Go does, without trailing zeros: `2026-11-15T19:43:51.45Z`."""
     last = _last
     if microseconds == last.time:

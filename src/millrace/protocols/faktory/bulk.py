@@ -33,7 +33,7 @@ from millrace.engine.job import FOREVER, SECOND, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
 from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
-from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.payloads import BASE64
 from millrace.protocols.registry import FAKTORY, PROTOCOL_NAMES
 from millrace.records import JobDetail, JobRecord
@@ -166,7 +166,7 @@ def parse(line: bytes) -> BulkRequest:
         repaired = go_json.replace_surrogates(line)
         if repaired != line:
             return parse(repaired)
-        raise ClientError(f"invalid MILLRACE: {go_json.plain(problem)}") from None
+        raise ClientError(f"invalid MILLRACE: {go_json.error_text(problem)}") from None
     given = (request.open, request.stage, request.release, request.discard)
     names = [name for name in given if name is not None]
     others = (
@@ -288,7 +288,7 @@ def _stage(
 
 def _priority(line: bytes, default: float) -> float:
     """The rank of a staged job: its member `priority`, which the protocol does not define."""
-    fields, _ = go_json.folded(line, frozenset({"priority"}))
+    fields, _ = go_json.split_members(line, frozenset({"priority"}))
     raw = fields.get("priority")
     if raw is None:
         return default
@@ -345,7 +345,7 @@ def _page(
         if job is not None and cursor.selects(job):
             yield from read_ahead(engine, job)
             jobs.append(_encode(_exported(job, engine.payload(job))))
-            forget(engine, job)
+            release_payload(engine, job)
             size += len(jobs[-1])
         if at % BULK_BATCH_SIZE == 0:
             yield

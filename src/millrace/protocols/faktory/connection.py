@@ -133,7 +133,7 @@ class FaktoryConnection(Connection):
 
     def step(self, now: int) -> int:
         if self._lines.pending:
-            self.execute_line(self._lines.take(), now)
+            self.execute_line(self._lines.take_line(), now)
             return 1
         if not self.identified and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
@@ -228,14 +228,14 @@ class FaktoryConnection(Connection):
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
-            fields, _ = go_json.folded(go_json.repair_text(argument), known)
-            hostname = go_json.string(fields.get("hostname"), "hostname")
-            wid = go_json.string(fields.get("wid"), "wid")
-            pid = go_json.integer(fields.get("pid"), "pid") or 0
-            labels = go_json.strings(fields.get("labels"), "labels")
-            version = go_json.integer(fields.get("v"), "v", 0, 255) or 0
-            pwdhash = go_json.string(fields.get("pwdhash"), "pwdhash")
-            rss_kb = go_json.integer(fields.get("rss_kb"), "rss_kb") or 0
+            fields, _ = go_json.split_members(go_json.repair_text(argument), known)
+            hostname = go_json.read_string(fields.get("hostname"), "hostname")
+            wid = go_json.read_string(fields.get("wid"), "wid")
+            pid = go_json.read_integer(fields.get("pid"), "pid") or 0
+            labels = go_json.read_strings(fields.get("labels"), "labels")
+            version = go_json.read_integer(fields.get("v"), "v", 0, 255) or 0
+            pwdhash = go_json.read_string(fields.get("pwdhash"), "pwdhash")
+            rss_kb = go_json.read_integer(fields.get("rss_kb"), "rss_kb") or 0
         except BadJson as problem:
             self.reply_and_close(error_reply(f"invalid HELLO: {problem}"))
             return
@@ -260,7 +260,7 @@ class FaktoryConnection(Connection):
             self._welcome(hello, now)
         else:
             if pwdhash:  # a client without a password does not guess
-                logins.add(self.address, pwdhash, seconds)
+                logins.count_wrong_password(self.address, pwdhash, seconds)
             self.reply_and_close(error_reply("Invalid password"))
 
     def _welcome(self, hello: _Hello, now: int) -> None:
@@ -350,7 +350,7 @@ class FaktoryConnection(Connection):
             if repaired != line:
                 self._push_bulk(repaired, now)
                 return
-            raise ClientError(f"invalid JSON: {go_json.plain(problem)}") from None
+            raise ClientError(f"invalid JSON: {go_json.error_text(problem)}") from None
         except RecursionError:
             try:
                 units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
@@ -424,7 +424,7 @@ class FaktoryConnection(Connection):
 
     def _reply_with_job(self, job: Job) -> None:
         if job.stored_size > MAX_DIRECT_READ:
-            if not self.read_first([job], self._reply_with_first):
+            if not self.start_payload_read([job], self._reply_with_first):
                 head, payload, tail = work_unit.write_large(job, self.engine.payload(job))
                 size = len(head) + len(payload) + len(tail)
                 self.reply_with_large_job(job, b"$%d\r\n%b" % (size, head), payload, tail + b"\r\n")
@@ -486,11 +486,13 @@ class FaktoryConnection(Connection):
     def _fail(self, argument: bytes | None, now: int) -> None:
         line = go_json.repair_text(required(argument))
         try:
-            fields, _ = go_json.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
-            jid = go_json.string(fields.get("jid"), "jid")
-            group = cut(go_json.string(fields.get("errtype"), "errtype"), 100)
-            message = cut(go_json.string(fields.get("message"), "message"), 1000)
-            backtrace = go_json.strings(fields.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
+            fields, _ = go_json.split_members(
+                line, frozenset({"jid", "errtype", "message", "backtrace"})
+            )
+            jid = go_json.read_string(fields.get("jid"), "jid")
+            group = cut(go_json.read_string(fields.get("errtype"), "errtype"), 100)
+            message = cut(go_json.read_string(fields.get("message"), "message"), 1000)
+            backtrace = go_json.read_strings(fields.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
             raise ClientError(f"invalid FAIL {quote_input(line)}") from None
         if not jid:
@@ -504,13 +506,13 @@ class FaktoryConnection(Connection):
     def _beat(self, argument: bytes | None, now: int) -> None:
         line = go_json.repair_text(required(argument))
         try:
-            fields, _ = go_json.folded(
+            fields, _ = go_json.split_members(
                 line, frozenset({"wid", "current_state", "rss_kb", "running"})
             )
-            wid = go_json.string(fields.get("wid"), "wid")
-            state = go_json.string(fields.get("current_state"), "current_state")
-            rss_kb = go_json.integer(fields.get("rss_kb"), "rss_kb") or 0
-            running = go_json.strings(fields.get("running"), "running")
+            wid = go_json.read_string(fields.get("wid"), "wid")
+            state = go_json.read_string(fields.get("current_state"), "current_state")
+            rss_kb = go_json.read_integer(fields.get("rss_kb"), "rss_kb") or 0
+            running = go_json.read_strings(fields.get("running"), "running")
         except BadJson:
             raise ClientError(f"invalid BEAT {quote_input(line)}") from None
         worker = self.hub.workers.known.get(wid)
@@ -543,7 +545,7 @@ class FaktoryConnection(Connection):
 
     def deliver_bulk(self, jobs: list[Job]) -> None:
         """Reply with several leased jobs."""
-        self.is_bulk_fetch = self.read_first(jobs, self.deliver_bulk)
+        self.is_bulk_fetch = self.start_payload_read(jobs, self.deliver_bulk)
         if self.is_bulk_fetch:
             return
         units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]

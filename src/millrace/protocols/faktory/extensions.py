@@ -97,7 +97,7 @@ def apply_extensions(push: NewJob, engine: Engine) -> None:
     try:
         wanted = _decode(custom or b"{}").millrace
     except msgspec.ValidationError as error:
-        raise ClientError(f"invalid custom: {go_json.plain(error)}") from None
+        raise ClientError(f"invalid custom: {go_json.error_text(error)}") from None
     push.rank = wanted.priority
     push.tags = list(dict.fromkeys(wanted.tags))
     if wanted.keep_result is not None:

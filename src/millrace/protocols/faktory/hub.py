@@ -119,18 +119,18 @@ class FaktoryHub(Hub):
             self.advance(worker, TERMINATE)
 
     @property
-    def busy(self) -> bool:
+    def delays_shutdown(self) -> bool:
         return bool(self.by_worker)
 
     def clock_moved(self, by: int) -> None:
         for worker in self.workers.known.values():
             worker.beat_at += by
 
-    def alarm(self, what: str, now: int) -> None:
+    def handle_alarm(self, name: str, now: int) -> None:
         """Fail the jobs of a worker that has disconnected and not returned."""
         if not self.recover_lost_workers:
             return  # switched off since then
-        wid = what
+        wid = name
         worker = self.workers.known.get(wid)
         if worker is not None and worker.connections:
             return

@@ -7,7 +7,7 @@ import msgspec
 from millrace import __version__
 from millrace.engine.engine import Engine
 from millrace.engine.states import READY
-from millrace.protocols.times import rfc3339
+from millrace.protocols.times import format_rfc3339
 
 from .hub import FaktoryHub
 
@@ -22,7 +22,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
     the queues' sizes in the order of their names, if they are known already.
     """
     engine = hub.engine
-    moment = rfc3339(now)
+    moment = format_rfc3339(now)
     queues = ready_counts(engine) if depths is None else depths
     scheduled = len(engine.tables.scheduled) - engine.retrying
     leased, dead = len(engine.tables.leased), len(engine.tables.dead)

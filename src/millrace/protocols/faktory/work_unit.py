@@ -21,7 +21,7 @@ from millrace.protocols.buffers import CR, LF
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import FAKTORY, MASENKO
-from millrace.protocols.times import parse_rfc3339, rfc3339
+from millrace.protocols.times import format_rfc3339, parse_rfc3339
 
 from .forms import ABSENT, DEFAULT_RETRY, WorkUnitForm
 
@@ -150,29 +150,29 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
 
 def jid_of(line: bytes) -> str:
     """The jid of a refused work unit, or an empty string."""
-    fields, _ = go_json.folded(line, _KNOWN)
-    return go_json.string(fields.get("jid"), "jid")
+    fields, _ = go_json.split_members(line, _KNOWN)
+    return go_json.read_string(fields.get("jid"), "jid")
 
 
 def _read_as_in_go(line: bytes, now: int) -> NewJob:
-    fields, others = go_json.folded(line, _KNOWN)
-    retry = go_json.integer(fields.get("retry"), "retry")
+    fields, others = go_json.split_members(line, _KNOWN)
+    retry = go_json.read_integer(fields.get("retry"), "retry")
     created = fields.get("created_at", b"")
-    go_json.string(created or None, "created_at")
-    go_json.string(fields.get("enqueued_at"), "enqueued_at")
+    go_json.read_string(created or None, "created_at")
+    go_json.read_string(fields.get("enqueued_at"), "enqueued_at")
     tail = b"".join(b",%b:%b" % (_encode_text(key), raw) for key, raw in others.items())
     failure = fields.get("failure", b"")
     if failure and failure[:1] != b"{":
         raise BadJson("failure must be an object")
     push = _push(
-        go_json.string(fields.get("jid"), "jid"),
-        go_json.string(fields.get("jobtype"), "jobtype"),
+        go_json.read_string(fields.get("jid"), "jid"),
+        go_json.read_string(fields.get("jobtype"), "jobtype"),
         fields.get("args", b"null"),
-        go_json.string(fields.get("queue"), "queue"),
+        go_json.read_string(fields.get("queue"), "queue"),
         DEFAULT_RETRY if retry is None else retry,
-        go_json.integer(fields.get("reserve_for"), "reserve_for") or 0,
-        go_json.string(fields.get("at"), "at"),
-        go_json.integer(fields.get("backtrace"), "backtrace") or 0,
+        go_json.read_integer(fields.get("reserve_for"), "reserve_for") or 0,
+        go_json.read_string(fields.get("at"), "at"),
+        go_json.read_integer(fields.get("backtrace"), "backtrace") or 0,
         b"" if created == b'""' else created,
         fields.get("custom", b""),
         tail,
@@ -314,9 +314,9 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
     terms = job.terms
     if wire_fields == _PLAIN and job.failure is None and job.ready_at:
         # The same format as below, built faster for most jobs.
-        created_at = enqueued_at = rfc3339(job.created).encode()
+        created_at = enqueued_at = format_rfc3339(job.created).encode()
         if job.ready_at != job.created:
-            enqueued_at = rfc3339(job.ready_at).encode()
+            enqueued_at = format_rfc3339(job.ready_at).encode()
         return (
             b'{"retry":%d,"jid":%b,"queue":%b,"jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
             % (
@@ -334,7 +334,7 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
     if job.history.failure is not None:
         failure = _failure(job)
     if not created:
-        created = b'"%b"' % rfc3339(job.created).encode()
+        created = b'"%b"' % format_rfc3339(job.created).encode()
     return b'{"retry":%d%b%b,"jid":%b,"queue":%b,"jobtype":%b,"created_at":%b%b%b,"args":%b%b}' % (
         terms.retries,
         failure,
@@ -343,7 +343,7 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
         _encode_text(job.queue),
         _encode_text(terms.kind or job.queue),
         created,
-        b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
+        b',"enqueued_at":"%b"' % format_rfc3339(job.ready_at).encode() if job.ready_at else b"",
         b',"at":' + at if at else b"",
         args,
         tail,
@@ -356,12 +356,12 @@ def _failure(job: Job) -> bytes:
     assert failure is not None
     count = job.failures - 1
     waits = job.due_at and job.state != DEAD
-    next_at = b',"next_at":"%b"' % rfc3339(job.due_at).encode() if waits else b""
+    next_at = b',"next_at":"%b"' % format_rfc3339(job.due_at).encode() if waits else b""
     backtrace = b',"backtrace":' + _encode_text(failure.backtrace) if failure.backtrace else b""
     return (
         b',"failure":{"failed_at":"%b"%b,"message":%b,"errtype":%b%b,"retry_count":%d,"remaining":%d}'
         % (
-            rfc3339(failure.first_at).encode(),
+            format_rfc3339(failure.first_at).encode(),
             next_at,
             _encode_text(failure.message),
             _encode_text(failure.group),

@@ -289,7 +289,7 @@ class GoqueueConnection(Connection):
 
     def _reply_with_job(self, job: Job) -> None:
         if job.stored_size > MAX_DIRECT_READ:
-            if not self.read_first([job], self._reply_with_first):
+            if not self.start_payload_read([job], self._reply_with_first):
                 payload = self.engine.payload(job)
                 self.reply_with_large_job(job, reserved_head(job, len(payload)), payload, b"")
             return

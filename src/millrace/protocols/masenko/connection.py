@@ -105,7 +105,7 @@ class MasenkoConnection(Connection):
         if not self._lines.pending:
             self._handle_incomplete_line()
             return 0
-        line = self._lines.take()
+        line = self._lines.take_line()
         self._last_input_at = now
         self.execute_line(line, now)
         return 1 + len(line) // LONG_LINE
@@ -114,7 +114,7 @@ class MasenkoConnection(Connection):
         """Handle input without a complete line: a TLS handshake, a line that is too long, or the
         end of the input.
         """
-        if not self.is_native and is_web_request(self._lines.partial_head):
+        if not self.passed_web_check and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
             self.reply_error(error_reply(f"line longer than {self.hub.max_line} bytes"))
@@ -123,11 +123,11 @@ class MasenkoConnection(Connection):
             self.closing = True
 
     def execute_line(self, line: bytes, now: int) -> None:
-        if not self.is_native:
+        if not self.passed_web_check:
             if is_web_request(line):
                 self.reject_web_client(self.hub)
                 return
-            self.is_native = True
+            self.passed_web_check = True
         verb, space, payload = line.partition(b" ")
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
@@ -185,7 +185,7 @@ class MasenkoConnection(Connection):
     def _alarm(self) -> tuple["MasenkoConnection", str]:
         return (self, HEARTBEAT)
 
-    def alarm(self, what: str, now: int) -> None:
+    def handle_alarm(self, name: str, now: int) -> None:
         """Close the connection of a silent client, or set the alarm for the next check."""
         heartbeat = self.hub.heartbeat
         if not self._last_input_at:
@@ -317,7 +317,9 @@ class MasenkoConnection(Connection):
         self._reply_with_job(jobs[0])
 
     def _reply_with_job(self, job: Job) -> None:
-        if job.stored_size > MAX_DIRECT_READ and self.read_first([job], self._reply_with_first):
+        if job.stored_size > MAX_DIRECT_READ and self.start_payload_read(
+            [job], self._reply_with_first
+        ):
             return
         self.hub.responses[b"OK"] += 1
         self.reply_with_job(job, tasks.fetch_reply(job, self.engine.payload(job)))

@@ -83,9 +83,9 @@ def read_push(line: bytes) -> NewJob:
         place = BEFORE_ARRIVALS + due
     queue, dead_queue = task.queue or DEFAULT_QUEUE, task.deadqueue
     if not _is_name(queue) or (dead_queue and not _is_name(dead_queue)):
-        raise ClientError(f"invalid queue name {go_scanner.quoted(queue[:MAX_ECHO])}")
+        raise ClientError(f"invalid queue name {go_scanner.quote_as_go(queue[:MAX_ECHO])}")
     if not _is_name(task.name):
-        raise ClientError(f"invalid task name {go_scanner.quoted(task.name[:MAX_ECHO])}")
+        raise ClientError(f"invalid task name {go_scanner.quote_as_go(task.name[:MAX_ECHO])}")
     if len(task.blocked_by) > MAX_BLOCKERS:
         raise ClientError("at most 255 blocked by task IDs can be provided")
     return NewJob(
@@ -162,7 +162,7 @@ def _push_as_in_go(line: bytes) -> PushForm:
 
 def _integers(raw: bytes) -> list[int]:
     """The integers of an array that is known to be valid JSON."""
-    if go_scanner.kind(raw) != "array":
+    if go_scanner.go_type(raw) != "array":
         raise BadJson(UNREADABLE)
     inner = raw[1:-1].strip()
     return [_integer(each.strip()) for each in inner.split(b",")] if inner else []
@@ -241,7 +241,7 @@ def _names(raw: bytes) -> tuple[str, ...]:
 def _timeout(raw: bytes) -> int | str | None:
     if raw == b"null":
         return None
-    if go_scanner.kind(raw) == "string":
+    if go_scanner.go_type(raw) == "string":
         text = decode_text(raw)
         _duration(text)
         return text
@@ -274,10 +274,10 @@ def read_id(line: bytes, next_seq: int, record: str) -> int:
 
 def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
     prefix = "unmarshal payload: "
-    what = go_scanner.kind(line.lstrip() or b" ")
+    what = go_scanner.go_type(line.lstrip() or b" ")
     try:
         if len(line) <= go_json.MAX_SLOW_PARSE_BYTES:
-            go_scanner.pieces(line)
+            go_scanner.top_level_values(line)
         elif what == "object":
             _members(line)
     except BadJson as problem:
@@ -292,7 +292,7 @@ def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
         try:
             number = _unsigned(raw, max(_UINT32, next_seq - 1))
         except BadJson:
-            what = go_scanner.kind(raw)
+            what = go_scanner.go_type(raw)
             first = first or (f"number {raw.decode()}" if what == "number" else what)
     if first:
         raise ClientError(f"{prefix}{first} into Go struct field {record}.id of type uint32")
@@ -311,8 +311,8 @@ def _members(line: bytes) -> list[tuple[str, bytes]]:
     try:
         found = _decode_members(line)
     except _REFUSED as problem:
-        return _repaired_members(line, go_json.plain(problem))
-    return [(go_scanner.folded(key), bytes(raw)) for key, raw in found.items()]
+        return _repaired_members(line, go_json.error_text(problem))
+    return [(go_scanner.fold_key(key), bytes(raw)) for key, raw in found.items()]
 
 
 def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
@@ -327,23 +327,23 @@ def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
     try:
         decoded = _decode_members(repaired)
     except _REFUSED as other:
-        raise BadJson(go_json.plain(other)) from None
-    found = [(go_scanner.folded(key), bytes(raw)) for key, raw in decoded.items()]
+        raise BadJson(go_json.error_text(other)) from None
+    found = [(go_scanner.fold_key(key), bytes(raw)) for key, raw in decoded.items()]
     if any(name == "payload" and rb"\ufffd" in raw for name, raw in found):
         raise BadJson(problem)
     return found
 
 
 def _elements(raw: bytes) -> list[bytes]:
-    if go_scanner.kind(raw) != "array":
+    if go_scanner.go_type(raw) != "array":
         raise BadJson(UNREADABLE)
-    return go_scanner.pieces(raw)
+    return go_scanner.top_level_values(raw)
 
 
 def decode_text(raw: bytes) -> str:
-    if go_scanner.kind(raw) != "string":
+    if go_scanner.go_type(raw) != "string":
         raise BadJson(UNREADABLE)
-    return go_scanner.string(raw)
+    return go_scanner.decode_string(raw)
 
 
 def _unsigned(raw: bytes, maximum: int) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.times import parse_rfc3339, rfc3339
+from millrace.protocols.times import format_rfc3339, parse_rfc3339
 
 INVALID_ARGS: Final = "Invalid command args"
 INVALID_FLAGS: Final = "Invalid command flags"
@@ -142,7 +142,7 @@ def parse_time(word: bytes) -> int:
 
 def whole_second(microseconds: int) -> bytes:
     """Format a time without fractions of a second: `2016-08-22T01:50:51Z`."""
-    return rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
+    return format_rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
 
 
 def parse_wait_timeout(word: bytes) -> int:

@@ -124,18 +124,18 @@ class WorkqConnection(Connection):
             return self._take_block(now)
         if self._skipped_bytes_left:
             return self._skip_block()
-        line = self._input.line()
+        line = self._input.take_line()
         if line is None:
-            if not self.is_native and is_web_request(self._input.head):
+            if not self.passed_web_check and is_web_request(self._input.first_byte):
                 self.reject_web_client(self.hub)
             else:
                 self.closing = self._input.too_long
             return False
-        if not self.is_native:
+        if not self.passed_web_check:
             if is_web_request(line):
                 self.reject_web_client(self.hub)
                 return True
-            self.is_native = True
+            self.passed_web_check = True
         if line[-1:] != b"\r":
             self.closing = True
         else:
@@ -176,7 +176,7 @@ class WorkqConnection(Connection):
         block = self._input.take(self._size)
         if block is None:
             end = self._size - len(CRLF)
-            if len(self._input) > end and self._input.at(end) != CRLF[0]:
+            if len(self._input) > end and self._input.byte_at(end) != CRLF[0]:
                 assert self._pending_command is not None
                 self._refuse_block(self._pending_command[0])
                 return True
@@ -415,7 +415,7 @@ class WorkqConnection(Connection):
 
     def _reply_with_job(self, job: Job) -> None:
         if job.stored_size > MAX_DIRECT_READ:
-            if not self.read_first([job], self._reply_with_first):
+            if not self.start_payload_read([job], self._reply_with_first):
                 payload = self.engine.payload(job)
                 head = jobs.lease_head(job, len(payload), with_ttr=self.hub.with_ttr)
                 self.reply_with_large_job(job, head, payload, CRLF)

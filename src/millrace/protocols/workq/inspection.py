@@ -9,10 +9,10 @@ from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY, SCHEDULED
-from millrace.engine.tables import examined
+from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.connection import MAX_JOINED_BYTES
 from millrace.protocols.errors import ClientError
-from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.slices import sort_in_slices
 
 from . import arguments, jobs
@@ -85,7 +85,7 @@ def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
 
 
 def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
-    for job in examined(engine.tables.scheduled):
+    for job in jobs_to_examine(engine.tables.scheduled):
         if job is not None and job.queue == queue:
             yield -job.rank, job.due_at, job.seq
         else:
@@ -165,7 +165,7 @@ def _written(engine: Engine, shown: list[Job]) -> Pieces:
         for _ in read_ahead(engine, job):
             yield None
         payload = engine.payload(job)
-        forget(engine, job)
+        release_payload(engine, job)
         before, after = jobs.described(job, len(payload))
         if len(payload) > MAX_JOINED_BYTES:  # only another protocol can push such a payload
             yield piece + before
