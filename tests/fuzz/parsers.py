@@ -141,7 +141,7 @@ def check_times(data: bytes) -> None:
     except ValueError as problem:
         check_refusal(problem, str(problem).startswith('parsing time "'))
     else:
-        if len(workq_arguments.whole_second(moment)) == 20:  # the years 0 to 9999
+        if len(workq_arguments.format_second(moment)) == 20:  # the years 0 to 9999
             assert parse_rfc3339(format_rfc3339(moment)) == moment
     try:
         span = durations.parse_duration(text)

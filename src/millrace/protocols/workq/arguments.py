@@ -36,15 +36,15 @@ def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
     """
     arguments: list[bytes] = []
     flags: Flags = {}
-    good = True
+    well_formed = True
     for word in words:
         if word[:1] != b"-" or b"=" not in word:
             arguments.append(word)
             continue
         key, value = word[1:].split(b"=", 2)[:2]  # a second `=` and what follows is ignored
-        good = good and bool(key and value) and key not in flags
+        well_formed = well_formed and bool(key and value) and key not in flags
         flags[key] = value
-    return arguments, flags, good
+    return arguments, flags, well_formed
 
 
 # Numbers: decimal digits with optional leading zeros; parse_signed also accepts a sign
@@ -140,7 +140,7 @@ def parse_time(word: bytes) -> int:
     raise ClientError("Invalid Time")
 
 
-def whole_second(microseconds: int) -> bytes:
+def format_second(microseconds: int) -> bytes:
     """Format a time without fractions of a second: `2016-08-22T01:50:51Z`."""
     return format_rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
 
