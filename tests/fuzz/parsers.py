@@ -122,7 +122,7 @@ def check_push(data: bytes) -> None:
             usual = values(push)
             assert values(tasks.read_push(b" " + line)) == usual
             with contextlib.suppress(ClientError):
-                unusual = tasks._push_as_in_go(line)
+                unusual = tasks._scan_push(line)
                 assert (unusual.name, unusual.retry) == (push.kind, push.retries)
                 assert bytes(unusual.payload) == push.payload
         with contextlib.suppress(ClientError):

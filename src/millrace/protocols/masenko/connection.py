@@ -217,8 +217,8 @@ class MasenkoConnection(Connection):
     # The end of a connection
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         self._input_ended = True
         return True
@@ -273,7 +273,7 @@ class MasenkoConnection(Connection):
             self.respond(b"EMPTY", EMPTY)
             return
         if not self.caller.holder:
-            self.caller.holder = self.hub.name(now)
+            self.caller.holder = self.hub.new_holder_name(now)
             self.engine.leases.holders.add(self.caller.holder)
         if self.hub.stopping:
             queues = ()  # the server stops: no task is leased
@@ -339,17 +339,17 @@ class MasenkoConnection(Connection):
     def _ack(self, payload: bytes, now: int) -> None:
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "ackRequest")
-        self.engine.complete(self._acquired(seq, now), now, MASENKO)
+        self.engine.complete(self._require_acquired(seq, now), now, MASENKO)
         self.respond_ok()
 
     def _nack(self, payload: bytes, now: int) -> None:
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
-        job = self._acquired(seq, now)
+        job = self._require_acquired(seq, now)
         self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
         self.respond_ok()
 
-    def _acquired(self, seq: int, now: int) -> Job:
+    def _require_acquired(self, seq: int, now: int) -> Job:
         job = self._find(seq, now)
         if job is None:
             self.caller.wait()  # its end can be uncommitted
@@ -387,7 +387,7 @@ class MasenkoConnection(Connection):
         if verb == b"DONE":
             self._execute(MasenkoConnection._done, payload, now)
         else:
-            transaction.take(verb, payload)
+            transaction.add_command(verb, payload)
 
     def _done(self, payload: bytes, now: int) -> None:
         transaction, self._transaction = self._transaction, None

@@ -51,7 +51,7 @@ class MasenkoHub(Hub):
             "masenko_responses_total": {verb.decode(): n for verb, n in self.responses.items()},
         }
 
-    def name(self, now: int) -> str:
+    def new_holder_name(self, now: int) -> str:
         """A name that no connection has had before, in this run of the server or an earlier one:
         the store contains leases with such names.
         """

@@ -29,29 +29,29 @@ _INVALID_BYTES: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
 def error_reply(text: str) -> bytes:
     if len(text) > MAX_ECHO:
         text = text[:MAX_ECHO] + "..."
-    return b'ERR {"msg":%b}\n' % encoded(text)
+    return b'ERR {"msg":%b}\n' % encode_string(text)
 
 
-def encoded(text: str) -> bytes:
+def encode_string(text: str) -> bytes:
     """A JSON string, safe inside HTML."""
     parts = _INVALID_BYTES.split(text)
     if len(parts) == 1:
-        return safe(_encode(text))
-    return b'"%b"' % rb"\ufffd".join(safe(_encode(part)[1:-1]) for part in parts)
+        return escape_html(_encode(text))
+    return b'"%b"' % rb"\ufffd".join(escape_html(_encode(part)[1:-1]) for part in parts)
 
 
-def safe(json: bytes) -> bytes:
+def escape_html(json: bytes) -> bytes:
     """JSON with the special characters of HTML and JavaScript escaped; only strings have them."""
     if len(json) > LARGE_JSON:
-        return _safe_large(json)
+        return _escape_large_html(json)
     if _UNSAFE.search(json) is None:
         return json
     return _UNSAFE.sub(lambda match: _ESCAPES[match.group()], json)
 
 
-def _safe_large(json: bytes) -> bytes:
-    """Do what `safe` does, faster for large JSON: 32 MiB without special characters take 5 ms
-    instead of 0.2 s.
+def _escape_large_html(json: bytes) -> bytes:
+    """Do what `escape_html` does, faster for large JSON: 32 MiB without special characters take
+    5 ms instead of 0.2 s.
     """
     for special, escape in _ESCAPES.items():
         if special[:1] in json and special in json:  # the search for one byte is faster

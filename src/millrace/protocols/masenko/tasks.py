@@ -20,8 +20,8 @@ from millrace.protocols.registry import MASENKO
 from millrace.protocols.times import parse_rfc3339
 
 from . import durations
-from .forms import DEFAULT_QUEUE, AckForm, FetchForm, PushForm
-from .replies import MAX_ECHO, encoded, safe
+from .forms import DEFAULT_QUEUE, AckArguments, FetchArguments, PushArguments
+from .replies import MAX_ECHO, encode_string, escape_html
 
 UNREADABLE: Final = "cannot unmarshal payload"
 MAX_RETRY: Final = 255
@@ -43,11 +43,11 @@ _SPACES: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]++', re.DOTALL)
 _valid_names: dict[str, bytes] = {}
 
 
-_decode_push = msgspec.json.Decoder(PushForm).decode
-_decode_fetch = msgspec.json.Decoder(FetchForm).decode
-_decode_ack = msgspec.json.Decoder(AckForm).decode
+_decode_push = msgspec.json.Decoder(PushArguments).decode
+_decode_fetch = msgspec.json.Decoder(FetchArguments).decode
+_decode_ack = msgspec.json.Decoder(AckArguments).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+_DECODE_ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 # PUSH
@@ -57,10 +57,10 @@ def read_push(line: bytes) -> NewJob:
     """Read a pushed task. Its size is not checked. Its blockers are as the client wrote them."""
     try:
         task = _decode_push(line)
-    except _REFUSED:
-        task = _push_as_in_go(line)
+    except _DECODE_ERRORS:
+        task = _scan_push(line)
     if not task.retry and line.find(b"-0") >= 0:
-        task = _push_as_in_go(line)  # a negative zero, or part of a date
+        task = _scan_push(line)  # a negative zero, or part of a date
     if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
     if (  # the usual push
@@ -139,8 +139,8 @@ def blocker_seqs(numbers: list[int], next_seq: int, pushed: Sequence[int] = ()) 
     return [seq for seq in seqs if seq < next_seq]
 
 
-def _push_as_in_go(line: bytes) -> PushForm:
-    task = PushForm()
+def _scan_push(line: bytes) -> PushArguments:
+    task = PushArguments()
     try:
         for name, raw in _members(line):
             if name == "payload":
@@ -186,7 +186,7 @@ def _is_name(text: str) -> bool:
     if _NAME.search(text) is None:
         return False
     if len(_valid_names) < 10_000 and len(text.encode()) <= MAX_NAME:
-        _valid_names[text] = encoded(text)
+        _valid_names[text] = encode_string(text)
     return True
 
 
@@ -195,12 +195,12 @@ def _is_name(text: str) -> bool:
 
 def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     """The queues in their order, and the timeout in microseconds."""
-    fetch = FetchForm()
+    fetch = FetchArguments()
     if line:
         try:
             fetch = _decode_fetch(line)
-        except _REFUSED:
-            fetch = _fetch_as_in_go(line)
+        except _DECODE_ERRORS:
+            fetch = _scan_fetch(line)
     timeout = fetch.timeout
     if isinstance(timeout, str):
         timeout = _duration(timeout)
@@ -218,8 +218,8 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     return tuple(dict.fromkeys(fetch.queues or ())), max(1, timeout // 1000)
 
 
-def _fetch_as_in_go(line: bytes) -> FetchForm:
-    fetch = FetchForm()
+def _scan_fetch(line: bytes) -> FetchArguments:
+    fetch = FetchArguments()
     try:
         for name, raw in _members(line):
             if name == "queues":
@@ -262,17 +262,17 @@ def read_id(line: bytes, next_seq: int, record: str) -> int:
     """The task id; `record` is the original's name of the request in errors."""
     try:
         number = _decode_ack(line).id
-    except _REFUSED:
+    except _DECODE_ERRORS:
         number = 0
     if 0 < number < next_seq:
         return number
-    number = _id_as_in_go(line, next_seq, record)
+    number = _scan_id(line, next_seq, record)
     if not number:
         raise ClientError("missing id")
     return number
 
 
-def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
+def _scan_id(line: bytes, next_seq: int, record: str) -> int:
     prefix = "unmarshal payload: "
     what = go_scanner.go_type(line.lstrip() or b" ")
     try:
@@ -310,7 +310,7 @@ def _members(line: bytes) -> list[tuple[str, bytes]]:
         return go_scanner.members(line)
     try:
         found = _decode_members(line)
-    except _REFUSED as problem:
+    except _DECODE_ERRORS as problem:
         return _repaired_members(line, go_json.error_text(problem))
     return [(go_scanner.fold_key(key), bytes(raw)) for key, raw in found.items()]
 
@@ -326,7 +326,7 @@ def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
         raise BadJson(problem)
     try:
         decoded = _decode_members(repaired)
-    except _REFUSED as other:
+    except _DECODE_ERRORS as other:
         raise BadJson(go_json.error_text(other)) from None
     found = [(go_scanner.fold_key(key), bytes(raw)) for key, raw in decoded.items()]
     if any(name == "payload" and rb"\ufffd" in raw for name, raw in found):
@@ -368,20 +368,20 @@ def fetch_reply(job: Job, payload: bytes) -> bytes:
     queue, name = job.queue, job.kind or job.queue
     return b'OK {"id":%d,"queue":%b,"name":%b%b%b}\n' % (
         job.seq,
-        _valid_names.get(queue) or encoded(queue),
-        _valid_names.get(name) or encoded(name),
-        _payload(payload) if job.origin == MASENKO else _convert_payload(payload),
+        _valid_names.get(queue) or encode_string(queue),
+        _valid_names.get(name) or encode_string(name),
+        _payload_member(payload) if job.origin == MASENKO else _convert_payload(payload),
         b',"failures":%d' % min(job.failures, _UINT8) if job.failures else b"",
     )
 
 
-def _payload(payload: bytes) -> bytes:
+def _payload_member(payload: bytes) -> bytes:
     if not payload:
         return b""
     # A Qless worker can replace the payload by JSON with line feeds.
     if SPACE in payload or TAB in payload or CR in payload or LF in payload:
         payload = _compact(payload)
-    return b',"payload":' + safe(payload)
+    return b',"payload":' + escape_html(payload)
 
 
 def _convert_payload(payload: bytes) -> bytes:
@@ -389,7 +389,7 @@ def _convert_payload(payload: bytes) -> bytes:
     string, other bytes as base64, marked by the member `encoding`.
     """
     payload, in_base64 = as_json(payload)
-    shown = b',"payload":' + safe(_compact(payload))
+    shown = b',"payload":' + escape_html(_compact(payload))
     return b'%b,"encoding":"%b"' % (shown, BASE64.encode()) if in_base64 else shown
 
 
@@ -397,5 +397,5 @@ def _compact(payload: bytes) -> bytes:
     """JSON without the space between its parts, which stay as they are."""
     try:
         return msgspec.json.format(payload, indent=-1)
-    except _REFUSED:  # lone surrogates, or too deep for the decoder
+    except _DECODE_ERRORS:  # lone surrogates, or too deep for the decoder
         return _SPACES.sub(rb"\1", payload)
