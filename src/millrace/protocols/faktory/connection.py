@@ -26,11 +26,11 @@ from .replies import (
     OK,
     OK_REPLY,
     bulk,
-    cut,
     error_reply,
     queue_names,
     quote_input,
-    required,
+    require_argument,
+    trim_or_unknown,
 )
 
 MAX_BACKTRACE: Final = 50
@@ -51,10 +51,10 @@ NEVER_WAIT: Final = frozenset(
         *(b"END", b"BATCH", b"TRACK", b"WORKER", b"MILLRACE"),
     }
 )
-PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
+PUSH_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB"})
 #: Commands that are refused while the store cannot be written, besides some forms of QUEUE and
 #: MILLRACE.
-CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
+CHANGE_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
@@ -78,7 +78,7 @@ class FaktoryConnection(Connection):
         self.worker: Worker | None = None
         self._lines = LineBuffer(hub.max_line)
         self._idle = True  # no input, wait or long command: input can be executed directly
-        self._fetch_names: bytes | None = None
+        self._last_fetch_argument: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
         #: The id of the job whose end the client waits for.
         self.awaited_id = ""
@@ -160,10 +160,10 @@ class FaktoryConnection(Connection):
             return
         engine = self.engine
         self.hub.commands += 1
-        if engine.unavailable and verb in CHANGING:
+        if engine.unavailable and verb in CHANGE_COMMANDS:
             self.reply_error(self.unavailable_reply(engine.unavailable))
             return
-        if engine.pushes_refused and verb in PUSHING:
+        if engine.pushes_refused and verb in PUSH_COMMANDS:
             self.reply_error(self.unavailable_reply(engine.pushes_refused))
             return
         if engine.durable and verb not in NEVER_WAIT:
@@ -181,7 +181,7 @@ class FaktoryConnection(Connection):
             else:
                 COMMANDS[verb](self, argument_or_none, now)
         except ClientError as problem:
-            if verb in CHANGING:
+            if verb in CHANGE_COMMANDS:
                 self.caller.wait()  # an error can depend on other jobs
             self.reply_error(error_reply(str(problem)))
 
@@ -242,11 +242,11 @@ class FaktoryConnection(Connection):
         hello = _Hello(wid, hostname, pid, labels, rss_kb)
         if self._password:
             rounds = self._iterations if version >= 2 else 1  # old clients hash once
-            self.begin_work(self._check(hello, pwdhash, rounds, now))
+            self.begin_work(self._check_password(hello, pwdhash, rounds, now))
         else:
             self._welcome(hello, now)
 
-    def _check(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
+    def _check_password(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
         """Check the password in slices: a client without it can cause thousands of hash rounds."""
         logins, seconds = self.hub.logins, now / SECOND
         try:
@@ -287,14 +287,14 @@ class FaktoryConnection(Connection):
     def _info(self, _: bytes | None, now: int) -> None:
         self.reply(bulk(info.write(self.hub, now)))
 
-    def _finish(self, _: bytes | None, now: int) -> None:
+    def _end(self, _: bytes | None, now: int) -> None:
         self.reply_and_close(OK)
 
     # Producers
 
     def _push(self, argument: bytes | None, now: int) -> None:
         try:
-            push = work_unit.read(required(argument) if argument is None else argument, now)
+            push = work_unit.read(require_argument(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         if self.engine.find(push.jid) is not None or extensions.may_have_extensions(push):
@@ -333,7 +333,7 @@ class FaktoryConnection(Connection):
                     job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
                     and now - job.created < RESEND_PERIOD
-                    and work_unit.same(job, engine.payload(job), push)
+                    and work_unit.is_same_unit(job, engine.payload(job), push)
                 ):
                     self.caller.wait()
                     return
@@ -342,7 +342,7 @@ class FaktoryConnection(Connection):
         engine.push(push, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(required(argument))
+        line = go_json.repair_text(require_argument(argument))
         try:
             units = _decode_list(line) or []
         except msgspec.MsgspecError as problem:
@@ -398,9 +398,9 @@ class FaktoryConnection(Connection):
     # Consumers
 
     def _fetch(self, argument: bytes | None, now: int) -> None:
-        if argument != self._fetch_names or argument is None:
+        if argument != self._last_fetch_argument or argument is None:
             names = queue_names(argument or b"")
-            self._fetch_names = argument
+            self._last_fetch_argument = argument
             self._fetch_queues = tuple(names) or ("default",)
         worker = self.worker
         holder = "" if worker is None else worker.wid
@@ -446,8 +446,8 @@ class FaktoryConnection(Connection):
             self.reply(NULL_BULK)
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         return True
 
@@ -461,20 +461,20 @@ class FaktoryConnection(Connection):
 
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
-            line = required(argument) if argument is None else argument
+            line = require_argument(argument) if argument is None else argument
             body = _decode_ack(line if line.isascii() else go_json.repair_text(line))
             jid = body["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
             raise ClientError(f"invalid ACK {quote_input(argument or b'')}") from None
         result = extensions.result_of_ack(body["result"]) if "result" in body else None
-        job = self.held(jid or "", now)
+        job = self.find_leased_job(jid or "", now)
         if job is not None:
             self.engine.complete(job, now, FAKTORY, result=result)
         else:
             self.caller.wait()  # another client's ACK can be uncommitted
         self.reply_fixed(OK_REPLY)
 
-    def held(self, jid: str, now: int) -> Job | None:
+    def find_leased_job(self, jid: str, now: int) -> Job | None:
         """The leased job with this jid. Every client may end it, unless it was leased over a
         protocol that reserves this right to the holder.
         """
@@ -484,27 +484,27 @@ class FaktoryConnection(Connection):
         return held or engine.reclaim_by_id(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(required(argument))
+        line = go_json.repair_text(require_argument(argument))
         try:
             fields, _ = go_json.split_members(
                 line, frozenset({"jid", "errtype", "message", "backtrace"})
             )
             jid = go_json.read_string(fields.get("jid"), "jid")
-            group = cut(go_json.read_string(fields.get("errtype"), "errtype"), 100)
-            message = cut(go_json.read_string(fields.get("message"), "message"), 1000)
+            group = trim_or_unknown(go_json.read_string(fields.get("errtype"), "errtype"), 100)
+            message = trim_or_unknown(go_json.read_string(fields.get("message"), "message"), 1000)
             backtrace = go_json.read_strings(fields.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
             raise ClientError(f"invalid FAIL {quote_input(line)}") from None
         if not jid:
             raise ClientError("missing JID")
-        job = self.held(jid, now)
+        job = self.find_leased_job(jid, now)
         if job is None:
             raise ClientError(f"Job not found {quote_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
         self.reply_fixed(OK_REPLY)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(required(argument))
+        line = go_json.repair_text(require_argument(argument))
         try:
             fields, _ = go_json.split_members(
                 line, frozenset({"wid", "current_state", "rss_kb", "running"})
@@ -565,7 +565,7 @@ class FaktoryConnection(Connection):
 COMMANDS: Final = {
     b"FLUSH": FaktoryConnection._flush,
     b"INFO": FaktoryConnection._info,
-    b"END": FaktoryConnection._finish,
+    b"END": FaktoryConnection._end,
     b"PUSH": FaktoryConnection._push,
     b"PUSHB": FaktoryConnection._push_bulk,
     b"FETCH": FaktoryConnection._fetch,

@@ -10,7 +10,7 @@ DEFAULT_RETRY: Final = 25
 ABSENT: Final = msgspec.Raw()
 
 
-class WorkUnitForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class WorkUnit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A work unit as nearly every client writes it; work_unit.py reads other forms."""
 
     jid: str

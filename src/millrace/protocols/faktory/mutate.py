@@ -61,7 +61,7 @@ def carry_out(engine: Engine, operation: Operation, now: int) -> Iterator[None]:
         if operation.matches is not None:
             yield from read_ahead(engine, job)
         if engine.job(job.seq) is job and _matches(engine, job, operation):
-            _do(engine, operation.command, job, now)
+            _change_job(engine, operation.command, job, now)
         release_payload(engine, job)
         if number % MUTATE_BATCH_SIZE == 0:
             yield
@@ -89,7 +89,7 @@ def _matches(engine: Engine, job: Job, operation: Operation) -> bool:
     return bool(operation.matches(go_json.to_go_json(unit)))
 
 
-def _do(engine: Engine, command: str, job: Job, now: int) -> None:
+def _change_job(engine: Engine, command: str, job: Job, now: int) -> None:
     if command == "requeue":
         engine.retry_now(job, now)
     elif command == "kill":

@@ -23,7 +23,7 @@ from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import FAKTORY, MASENKO
 from millrace.protocols.times import format_rfc3339, parse_rfc3339
 
-from .forms import ABSENT, DEFAULT_RETRY, WorkUnitForm
+from .forms import ABSENT, DEFAULT_RETRY, WorkUnit
 
 DEFAULT_RESERVE: Final = 1800
 #: Bytes of a large work unit that one step checks or copies.
@@ -37,10 +37,10 @@ _INT_MAX: Final = (1 << 63) - 1
 #: The `wire_fields` of a work unit with only the required members.
 _PLAIN: Final = b"\n\n\n"
 #: The `wire_fields` of a work unit with a payload in base64.
-_ENCODED: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
+_BASE64_FIELDS: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
 #: Queue names that were checked before.
 _valid_names: set[str] = set()
-_KNOWN: Final = frozenset(
+_KNOWN_MEMBERS: Final = frozenset(
     {
         "jid",
         "jobtype",
@@ -58,7 +58,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-_decode = msgspec.json.Decoder(WorkUnitForm).decode
+_decode = msgspec.json.Decoder(WorkUnit).decode
 _encode_text = msgspec.json.Encoder().encode
 
 
@@ -73,7 +73,7 @@ def read(line: bytes, now: int) -> NewJob:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
         return _read_as_in_go(line, now)
-    return _from_form(unit, bytes(unit.args), now)
+    return _from_work_unit(unit, bytes(unit.args), now)
 
 
 def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[None, None, NewJob]:
@@ -105,10 +105,10 @@ def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[Non
     for at in range(0, len(raw), COPY_BYTES):
         args.write(raw[at : at + COPY_BYTES])
         yield
-    return _from_form(unit, args.getvalue(), now)
+    return _from_work_unit(unit, args.getvalue(), now)
 
 
-def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
+def _from_work_unit(unit: WorkUnit, args: bytes, now: int) -> NewJob:
     created = _encode_text(unit.created_at) if unit.created_at else b""
     custom = b"" if unit.custom is ABSENT else bytes(unit.custom)
     if (  # the usual push
@@ -132,7 +132,7 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
             DEFAULT_RESERVE * SECOND,
             b"\n%b\n\n" % created if created else _PLAIN,
         )
-    return _push(
+    return _new_job(
         unit.jid,
         unit.jobtype,
         args,
@@ -150,12 +150,12 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
 
 def jid_of(line: bytes) -> str:
     """The jid of a refused work unit, or an empty string."""
-    fields, _ = go_json.split_members(line, _KNOWN)
+    fields, _ = go_json.split_members(line, _KNOWN_MEMBERS)
     return go_json.read_string(fields.get("jid"), "jid")
 
 
 def _read_as_in_go(line: bytes, now: int) -> NewJob:
-    fields, others = go_json.split_members(line, _KNOWN)
+    fields, others = go_json.split_members(line, _KNOWN_MEMBERS)
     retry = go_json.read_integer(fields.get("retry"), "retry")
     created = fields.get("created_at", b"")
     go_json.read_string(created or None, "created_at")
@@ -164,7 +164,7 @@ def _read_as_in_go(line: bytes, now: int) -> NewJob:
     failure = fields.get("failure", b"")
     if failure and failure[:1] != b"{":
         raise BadJson("failure must be an object")
-    push = _push(
+    push = _new_job(
         go_json.read_string(fields.get("jid"), "jid"),
         go_json.read_string(fields.get("jobtype"), "jobtype"),
         fields.get("args", b"null"),
@@ -183,7 +183,7 @@ def _read_as_in_go(line: bytes, now: int) -> NewJob:
     return push
 
 
-def _push(
+def _new_job(
     jid: str,
     jobtype: str,
     args: bytes,
@@ -243,7 +243,7 @@ def _check_name(queue: str) -> None:
         _valid_names.add(queue)
 
 
-def same(job: Job, payload: bytes, push: NewJob) -> bool:
+def is_same_unit(job: Job, payload: bytes, push: NewJob) -> bool:
     """Whether the push is identical to the work unit of the job."""
     return (
         payload == push.payload
@@ -265,7 +265,7 @@ def _convert_payload(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     payload, encoded = as_json(payload)
     # A line break can only stand between values here, and clients read work units as lines.
     payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
-    wire_fields = _ENCODED if encoded else _PLAIN
+    wire_fields = _BASE64_FIELDS if encoded else _PLAIN
     return payload if payload[:1] == b"[" else b"[%b]" % payload, wire_fields
 
 
@@ -329,8 +329,8 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
                 args,
             )
         )
-    custom, created, at, tail, *own = wire_fields.split(b"\n")
-    failure = b',"failure":' + own[0] if own else b""
+    custom, created, at, tail, *failure_piece = wire_fields.split(b"\n")
+    failure = b',"failure":' + failure_piece[0] if failure_piece else b""
     if job.history.failure is not None:
         failure = _failure(job)
     if not created:
