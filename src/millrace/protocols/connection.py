@@ -180,8 +180,7 @@ class Connection:
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
         self.work_size = 0
-        #: Whether the long command waits for a commit, a payload or a transaction. It continues
-        #: after `wake`.
+        #: That command waits for a commit, a payload or work of the hub: it continues after `wake`.
         self.work_waits = False
         #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
         self.address = ""
