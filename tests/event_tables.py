@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.journal import columns, schema
 from millrace.journal.events_table import EventRun
 
 
-def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Table:
+def table(server: str, first: int, version: int, rows: Sequence[EventTuple]) -> pa.Table:
     """The events from number `first` on, with all columns of the lake."""
     if not rows:
         return schema.arrow().empty_table()
@@ -21,7 +21,7 @@ def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Tabl
     return found.cast(schema.arrow())
 
 
-def event_run(first: int, version: int, rows: Sequence[Row]) -> EventRun:
+def event_run(first: int, version: int, rows: Sequence[EventTuple]) -> EventRun:
     found = EventRun(first)
     found.add(version, rows)
     return found

@@ -48,9 +48,9 @@ class House(World):
         http = Listener("http", None, control, lambda: AdminConnection(control))
         self.listeners["http"] = http
         hubs = [listener.hub for listener in self.listeners.values()]
-        self.touched = hubs[0].with_messages
+        self.touched = hubs[0].connections_with_messages
         for hub in hubs:
-            hub.hubs, hub.with_messages = hubs, self.touched
+            hub.hubs, hub.connections_with_messages = hubs, self.touched
 
     def client(self, protocol: str, name: str = "worker") -> "Client":
         """A client that has sent its greeting."""

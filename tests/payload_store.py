@@ -31,7 +31,7 @@ class PayloadStore(MemoryStore):
     def read_large(self, seq: int) -> bytes:
         return self.read(seq)
 
-    def another(self) -> "PayloadStore":
+    def open_another(self) -> "PayloadStore":
         return self
 
     def read_part(self, seq: int, start: int, size: int) -> bytes:

@@ -161,7 +161,7 @@ def undo(engine: Engine, store: Store, batches: list[Any], reason: str) -> None:
     if any(batch.cleared for batch in batches):
         recovered = store.load()
     else:
-        parts = [part for b in batches for part in b.parts()]
+        parts = [part for b in batches for part in b.touched_seqs()]
         recovered = store.load_jobs({seq for part in parts for seq in part})
     engine.revert(batches, recovered.jobs.values(), recovered.queues)
     recovered.fill_counters(engine)

@@ -201,8 +201,8 @@ def test_integers_stay_integers_and_ranks_keep_their_type() -> None:
 
 
 class _OwnPolicy(RetryPolicy):
-    expired = ("OwnGroup", "own message")
-    dead_for = 7
+    expiry_error = ("OwnGroup", "own message")
+    dead_retention = 7
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
         return RetryDecision(DEAD)
@@ -241,7 +241,7 @@ def test_generators_with_a_finally_clause_are_listed() -> None:
             ):
                 found.add(f"{name.removeprefix('millrace/')}: {function.name}")
     assert found == {
-        "engine/removal.py: queue_steps",  # closed by its only caller
+        "engine/removal.py: remove_queue_in_slices",  # closed by its only caller
         "protocols/faktory/operator_commands.py: _change_queues",
         "protocols/masenko/connection.py: _apply_in_slices",
     }

@@ -76,7 +76,7 @@ class LargeWorld:
         for hub in hubs:
             hub.hubs = hubs
         self.admin.begin(self.now)
-        while self.engine.failure_groups.index_some():
+        while self.engine.failure_groups.index_batch():
             pass
         self.engine.take_changes()
 
@@ -194,7 +194,10 @@ class MeasuredServer(HeldServer):
         self._connect["control"] = lambda: AdminConnection(world.admin)
         for hub in (*(each.hub for each in world.listeners), world.admin):
             self.server.hubs.append(hub)
-            hub.hubs, hub.with_messages = self.server.hubs, self.server.with_messages
+            hub.hubs, hub.connections_with_messages = (
+                self.server.hubs,
+                self.server.connections_with_messages,
+            )
 
     def measure(self, protocol: str, data: bytes, client: str, *, units: bool) -> Slice:
         session, transport = self._session(protocol, client)

@@ -199,7 +199,7 @@ def test_the_lists_are_complete_and_in_order(lists: Port) -> None:
     assert ask("jobs", "scheduled", "q", 0, MANY) == later
     assert ask("jobs", "scheduled", "q", -3, 2) == later[-3:-1]
     assert ask("queue.jobsByState", "scheduled", "q", 0, MANY, dialect="D") == later
-    assert ask("jobs", "depends", "q", 1, 2) == ["db1/hidden-1", "blocked-2"]
+    assert ask("jobs", "depends", "q", 1, 2) == ["db1/hidden-7", "blocked-14"]
     runs = [f"run-{number}" for number in range(FEW)]
     assert ask("jobs", "running", "runs", 0, -1) == runs
     assert ask("jobs", "stalled", "runs", 0, -1) == []

@@ -308,14 +308,14 @@ def test_waiting_sessions_take_turns_within_a_time_limit():
 
 def test_while_sessions_wait_other_sessions_run_one_command_at_once():
     scene = Scene()
-    assert scene.queue.share == COMMANDS_PER_READ
+    assert scene.queue.commands_per_read == COMMANDS_PER_READ
     scene.comes("a", 3 * COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
-    assert scene.queue.share == 1
+    assert scene.queue.commands_per_read == 1
     scene.turn()
-    assert scene.queue.share == 1
+    assert scene.queue.commands_per_read == 1
     while scene.turn():
         pass
-    assert scene.queue.share == COMMANDS_PER_READ
+    assert scene.queue.commands_per_read == COMMANDS_PER_READ
     assert scene.loop.soon == []
 
 
@@ -327,7 +327,7 @@ def test_waiting_sessions_pause_when_the_next_commit_is_full():
     scene.crowded = True
     assert scene.turn() == []
     assert scene.loop.soon == []  # no callback is scheduled repeatedly
-    assert scene.queue.share == 1
+    assert scene.queue.commands_per_read == 1
     scene.comes("c", COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     assert scene.loop.soon == []
     scene.crowded = False

@@ -12,7 +12,7 @@ from admin_room import Room
 from millrace.admin import idempotency
 from millrace.admin.errors import AdminError
 from millrace.admin.work import push
-from millrace.engine.settings import IDEMPOTENCY
+from millrace.engine.settings import IDEMPOTENCY_PREFIX
 from millrace.protocols.registry import HTTP
 from millrace.records import PushJob, PushJobs
 from server_process import ServerProcess, running_server
@@ -45,7 +45,7 @@ def test_a_key_ends_after_a_day(room: Room) -> None:
     later = room.now + 24 * HOUR
     assert push_with(room, "key", now=later) != first
     room.hub.idempotency.expire(later + 25 * HOUR)
-    assert not [note for note in room.engine.settings if note.startswith(IDEMPOTENCY)]
+    assert not [note for note in room.engine.settings if note.startswith(IDEMPOTENCY_PREFIX)]
 
 
 def test_another_request_with_the_same_key_is_a_conflict(room: Room) -> None:

@@ -12,7 +12,7 @@ from millrace.admin.samples import (
     SAMPLE_INTERVAL,
     SAMPLE_SLICE_SIZE,
 )
-from millrace.engine.settings import DAYS
+from millrace.engine.settings import DAYS_PREFIX
 from millrace.engine.statistics import DAY, HISTORY_DAYS, Statistics
 from millrace.protocols.registry import FAKTORY
 from wires import SECOND, START
@@ -150,7 +150,7 @@ def test_ended_days_are_stored_and_kept_for_half_a_year(room):
     worked(room, "a")
     worked(room, "b", fails=True)
     sample(room)
-    assert not any(key.startswith(DAYS) for key in room.engine.settings)
+    assert not any(key.startswith(DAYS_PREFIX) for key in room.engine.settings)
     room.now += DAY
     sample(room)
     assert days(room) == [(-1, 2, 1)]
@@ -163,7 +163,7 @@ def test_ended_days_are_stored_and_kept_for_half_a_year(room):
     room.now += DAY
     sample(room)
     assert days(room) == []
-    assert not any(key.startswith(DAYS) for key in room.engine.settings)
+    assert not any(key.startswith(DAYS_PREFIX) for key in room.engine.settings)
 
 
 def test_no_day_is_stored_while_the_store_fails(room):
@@ -182,7 +182,7 @@ def test_a_flush_forgets_the_days(room):
     assert days(room)
     room.engine.flush(room.now)
     assert days(room) == []
-    assert not any(key.startswith(DAYS) for key in room.engine.settings)
+    assert not any(key.startswith(DAYS_PREFIX) for key in room.engine.settings)
 
 
 def test_future_days_of_a_wrong_clock_are_omitted(room):

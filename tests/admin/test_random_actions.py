@@ -52,7 +52,7 @@ class StoredRoom(Room):
         if batch.cleared:
             recovered = self.store.load()
         else:
-            recovered = self.store.load_jobs({seq for part in batch.parts() for seq in part})
+            recovered = self.store.load_jobs({seq for part in batch.touched_seqs() for seq in part})
         self.engine.revert([batch], recovered.jobs.values(), recovered.queues)
         recovered.fill_counters(self.engine)
         self.engine.unavailable = "disk full"

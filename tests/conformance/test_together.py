@@ -13,7 +13,7 @@ from pairs import PROTOCOLS, able, fail_attempt, uid, work
 
 from house import Client, House
 from millrace.engine.states import DONE
-from millrace.server.control_socket import short_address, socket_of
+from millrace.server.control_socket import control_socket_path, short_address
 from server_process import ServerProcess
 from speakers import ALL_SPEAKERS, Accepted, Answer, Leased, Nothing, Result, Speaker
 from wires import SECOND
@@ -93,7 +93,7 @@ class Connection:
         if protocol == "http":
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(30)
-            with short_address(socket_of(server.data)) as path:
+            with short_address(control_socket_path(server.data)) as path:
                 self.socket.connect(path)
         else:
             self.socket = socket.create_connection(("127.0.0.1", server.ports[protocol]), 30)

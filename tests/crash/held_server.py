@@ -116,7 +116,10 @@ class HeldServer:
         self._connect["control"] = lambda: AdminConnection(admin)
         for hub in (*(each.hub for each in made), admin):
             self.server.hubs.append(hub)
-            hub.hubs, hub.with_messages = self.server.hubs, self.server.with_messages
+            hub.hubs, hub.connections_with_messages = (
+                self.server.hubs,
+                self.server.connections_with_messages,
+            )
         admin.begin(clock())
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from millrace.admin.client import hello as admin_hello
-from millrace.server.control_socket import socket_of
+from millrace.server.control_socket import control_socket_path
 from millrace.web.app import application
 from millrace.web.settings import WebSettings
 from millrace.web.state import AppState
@@ -54,7 +54,7 @@ class SocketConversation:
     def _connect(self, protocol: str) -> socket.socket:
         if protocol == "control":
             connection = socket.socket(socket.AF_UNIX)
-            path = socket_of(self._data)
+            path = control_socket_path(self._data)
             folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
             try:
                 connection.connect(f"/proc/self/fd/{folder}/{path.name}")
@@ -163,7 +163,7 @@ async def _call_web(data: Path, request: bytes) -> bytes:
     """Call the web application with a request, over the control socket of the server."""
     method, path, body = json.loads(request)
     settings = WebSettings(
-        control=str(socket_of(data)),
+        control=str(control_socket_path(data)),
         data="",
         lake="",
         host="127.0.0.1",

@@ -7,7 +7,7 @@ import pytest
 from command_rows import ROWS, Row, Stage, control, faktory, request_of, words, workq
 from held_server import HeldServer
 
-from millrace.server.turns import SHARING_REPLIES
+from millrace.server.turns import MIN_REPLIES_TO_WAIT
 
 #: HTTP routes are requests to the control socket, which have their own rows.
 WIRE_ROWS = [row for row in ROWS if row.protocol != "http"]
@@ -102,11 +102,11 @@ def test_a_command_that_arrives_with_the_end_of_a_commit_shares_the_next_one(
     server: HeldServer,
 ) -> None:
     server.hold()
-    for number in range(1 + SHARING_REPLIES):  # the first commit contains only the first push
+    for number in range(1 + MIN_REPLIES_TO_WAIT):  # the first commit contains only the first push
         server.send("faktory", faktory("PUSH", _unit(f"early-job-{number}")), f"early-{number}")
     server.end_commit("faktory", faktory("PUSH", _unit("second-job")), "second")
     server.end_commit("faktory", faktory("PUSH", _unit("third-job")), "third")
-    assert server.written("faktory", f"early-{SHARING_REPLIES}")
+    assert server.written("faktory", f"early-{MIN_REPLIES_TO_WAIT}")
     assert not server.written("faktory", "second")
     assert not server.written("faktory", "third")
     committing = server.engine.committing

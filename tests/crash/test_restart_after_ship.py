@@ -17,7 +17,7 @@ from raw_conversation import SocketConversation
 
 from millrace.admin.client import hello
 from millrace.journal.events_table import EventsTable
-from millrace.server.control_socket import socket_of
+from millrace.server.control_socket import control_socket_path
 
 pytest.importorskip("deltalake")
 
@@ -52,7 +52,7 @@ def ship(server: ForkedServer) -> dict:
 def begin_to_ship(server: ForkedServer) -> None:
     """Send `ship` without waiting for the reply."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(socket_of(server.data)))
+        connection.connect(str(control_socket_path(server.data)))
         connection.sendall(hello() + control(ship=True))
         connection.recv(1)  # the reply to the hello: the server has read the request, or will
 

@@ -39,7 +39,7 @@ NOTES = {
 Once every port accepts connections, the server prints one line to standard output. On a terminal:
 
 ```text
-ready  faktory 127.0.0.1:7419  workq 127.0.0.1:9922  masenko 127.0.0.1:12345  goqueue 127.0.0.1:11223  qless 127.0.0.1:6380  web http://127.0.0.1:7420  data data (durability: fsync)  (Ctrl-C stops)
+ready  faktory 127.0.0.1:7419  workq 127.0.0.1:9922  masenko 127.0.0.1:12345  goqueue 127.0.0.1:11223  qless 127.0.0.1:6380  web http://127.0.0.1:7420  data data (durability: fsync)  (press Ctrl-C to stop)
 ```
 
 Otherwise it prints a JSON object:

@@ -35,7 +35,7 @@ READY = (
         f"{key.section} {'http://' if key.section == 'web' else ''}127.0.0.1:{key.default}  "
         for key in PORTS
     )
-    + "data data (durability: fsync)  (Ctrl-C stops)"
+    + "data data (durability: fsync)  (press Ctrl-C to stop)"
 )
 
 _VARYING = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, NO_HISTORY, SEQ_ID_PREFIX, LeaseHistory
-from millrace.engine.job_timers import TTL_TIMER
+from millrace.engine.job_timers import TTL_KEY_OFFSET
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from support.plain import values
 
@@ -34,7 +34,7 @@ def counters_equal_a_recount(engine: Engine) -> None:
     count = Counter((job.queue, job.state) for job in engine.jobs.values())
     for name, queue in engine.queues.items():
         assert queue.counts == [count.pop((name, state), 0) for state in range(6)]
-        assert queue.ready.early == sum(job.position < 0 for job in queue.ready)
+        assert queue.ready.front_count == sum(job.position < 0 for job in queue.ready)
     assert not count
     retrying = [job for job in engine.jobs.values() if job.state == SCHEDULED and job.failures]
     assert engine.retrying == len(retrying)
@@ -64,9 +64,11 @@ def every_job_has_its_timers(engine: Engine) -> None:
         timed = job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires_at)
         if job.state == LEASED:
             timed = job.deadline != FOREVER or job.holder not in engine.leases.holders
-            assert (job.deadline == FOREVER) <= (job.holder_protocol in engine.rules.bound)
+            assert (job.deadline == FOREVER) <= (
+                job.holder_protocol in engine.rules.bound_protocols
+            )
         assert (engine.timers.when(seq) is not None) == timed
-        assert (engine.timers.when(seq + TTL_TIMER) is not None) == bool(job.expires_at)
+        assert (engine.timers.when(seq + TTL_KEY_OFFSET) is not None) == bool(job.expires_at)
 
 
 def consistent(engine: Engine) -> None:
@@ -143,7 +145,7 @@ def timers_belong_to_jobs_and_waiters(machine: Any) -> None:
     for seq, job in engine.jobs.items():
         if job.state == LEASED:
             if (
-                job.holder_protocol in engine.rules.bound
+                job.holder_protocol in engine.rules.bound_protocols
                 and job.holder not in engine.leases.holders
             ):
                 expected[seq] = 0  # the job ends as soon as the store is available
@@ -152,7 +154,7 @@ def timers_belong_to_jobs_and_waiters(machine: Any) -> None:
         elif job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires_at):
             expected[seq] = job.due_at
         if job.expires_at:
-            expected[seq + TTL_TIMER] = job.expires_at
+            expected[seq + TTL_KEY_OFFSET] = job.expires_at
     expected |= {waiter.key: until for waiter, until in machine.waiting if until != FOREVER}
     assert len(engine.timers) == len(expected)
     for key, time in expected.items():

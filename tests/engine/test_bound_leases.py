@@ -232,7 +232,7 @@ def test_a_job_completed_after_its_connection_was_lost_leaves_no_timer(scene):
     scene.engine.unavailable = "disk full"
     scene.disconnect()
     scene.engine.resume(scene.now)
-    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     assert len(scene.engine.timers) == 0
 
 
@@ -368,7 +368,7 @@ def test_a_restart_returns_jobs_to_their_positions(scene, store):
     again.engine.restoration.after_restart(again.now)
     assert ready_jids(again.engine) == ["a", "b", "c", "d", "last", "late"]
     assert [event.jid for event in again.events()] == ["a", "b", "c", "d", "last"]
-    assert again.engine.queues["default"].ready.early == 2
+    assert again.engine.queues["default"].ready.front_count == 2
     consistent(again.engine)
 
 

@@ -22,7 +22,7 @@ def stage(scene: Scene, *jids: str, load: str = "L", **fields: object) -> None:
 
 
 def release(engine: Engine, now: int, count: int = 100, load: str = "L") -> int:
-    bulk_loads.seal(engine, load, now)
+    bulk_loads.start_release(engine, load, now)
     return bulk_loads.release(engine, load, count, now)
 
 
@@ -122,4 +122,8 @@ def test_a_refused_release_keeps_the_order_of_the_load(scene):
     commit(scene.engine, store)
     release(scene.engine, scene.now, count=2)
     undo(scene.engine, store, [scene.engine.take_changes()], "disk full")
-    assert [job.jid for job in bulk_loads.first(scene.engine, "L", 10)] == ["one", "two", "three"]
+    assert [job.jid for job in bulk_loads.first_staged(scene.engine, "L", 10)] == [
+        "one",
+        "two",
+        "three",
+    ]

@@ -14,7 +14,7 @@ from test_machine import OverMemory, effort
 
 from millrace.engine import consistency
 from millrace.engine.job import BEFORE_ARRIVALS, FOREVER, SECOND, Job
-from millrace.engine.job_timers import TTL_TIMER
+from millrace.engine.job_timers import TTL_KEY_OFFSET
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
@@ -167,7 +167,7 @@ def wrong_retrying(t: SampleEngine) -> None:
 
 
 def wrong_early(t: SampleEngine) -> None:
-    t.engine.queues["default"].ready.early += 1
+    t.engine.queues["default"].ready.front_count += 1
 
 
 def lost_queue(t: SampleEngine) -> None:
@@ -188,7 +188,7 @@ def unowned_lease(t: SampleEngine) -> None:
 
 def lost_timer(who: str, *, life: bool = False) -> Callable[[SampleEngine], None]:
     def plant(t: SampleEngine) -> None:
-        t.engine.timers.cancel(getattr(t, who).seq + (TTL_TIMER if life else 0))
+        t.engine.timers.cancel(getattr(t, who).seq + (TTL_KEY_OFFSET if life else 0))
 
     plant.__name__ = f"lost_timer_of_{who}"
     return plant
@@ -203,7 +203,7 @@ def timer_of_a_ready_job(t: SampleEngine) -> None:
 
 
 def expiry_timer_of_a_job_without_expiry(t: SampleEngine) -> None:
-    t.engine.timers.set(t.first.seq + TTL_TIMER, t.now + SECOND)
+    t.engine.timers.set(t.first.seq + TTL_KEY_OFFSET, t.now + SECOND)
 
 
 def timer_without_heap_entry(t: SampleEngine) -> None:

@@ -128,7 +128,7 @@ def test_the_job_loses_a_position_ahead_of_arrivals(scene):
     scene.fail(scene.lease())
     assert job.position > 0
     assert ready_jids(scene.engine, "dead") == ["there", "job-1"]
-    assert scene.engine.queues["dead"].ready.early == 0
+    assert scene.engine.queues["dead"].ready.front_count == 0
 
 
 def test_the_job_keeps_its_rank(scene):
@@ -238,7 +238,7 @@ def by_its_holder(scene: MasenkoScene) -> None:
 
 def by_a_client_without_a_lease(scene: MasenkoScene) -> None:
     (job,) = scene.engine.jobs.values()
-    scene.engine.fail(job, scene.now, FAKTORY, "Oops", "", [], unleased=True)
+    scene.engine.fail(job, scene.now, FAKTORY, "Oops", "", [], allow_unleased=True)
 
 
 def by_an_expired_lease(scene: MasenkoScene) -> None:

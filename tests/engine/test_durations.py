@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.engine.durations import (
-    SLOTS,
+    BUCKET_COUNT,
     Durations,
     RecentDurations,
     ServerDurations,
@@ -19,8 +19,12 @@ from millrace.engine.durations import (
 
 
 def test_slots_are_contiguous():
-    assert [duration_slot(slot_limit(n) - 1) for n in range(SLOTS - 4)] == list(range(SLOTS - 4))
-    assert [duration_slot(slot_limit(n)) for n in range(SLOTS - 5)] == list(range(1, SLOTS - 4))
+    assert [duration_slot(slot_limit(n) - 1) for n in range(BUCKET_COUNT - 4)] == list(
+        range(BUCKET_COUNT - 4)
+    )
+    assert [duration_slot(slot_limit(n)) for n in range(BUCKET_COUNT - 5)] == list(
+        range(1, BUCKET_COUNT - 4)
+    )
 
 
 @given(st.integers(0, 2**64))
@@ -79,9 +83,9 @@ def test_queues_without_events_are_forgotten():
     recent.add_waits("a", [3] * 7)
     recent.next_window()
     recent.add_runs("b", [4])
-    assert recent.waited("a") == (7, 3, 3, 3)
-    assert recent.ran("b")[0] == 1
-    assert recent.ran("a")[0] == recent.waited("nobody")[0] == 0
+    assert recent.wait_percentiles("a") == (7, 3, 3, 3)
+    assert recent.run_percentiles("b")[0] == 1
+    assert recent.run_percentiles("a")[0] == recent.wait_percentiles("nobody")[0] == 0
     recent.next_window()
-    assert recent.waited("a")[0] == 0
+    assert recent.wait_percentiles("a")[0] == 0
     assert len(recent) == 1

@@ -109,10 +109,10 @@ def test_groups_are_rebuilt_in_steps_after_a_start(scene):
     assert len(failing) == 0
     assert failing.count == FINGERPRINT_BATCH_SIZE + 10
     engine.cancel(engine.find("job-3"), scene.now)  # before the index is rebuilt
-    assert len(list(failing.complete())) == 1
+    assert len(list(failing.index_remaining())) == 1
     assert len(failing) == failing.count == FINGERPRINT_BATCH_SIZE + 9
     assert consistency.check_engine(engine).problems == []
-    assert not failing.index_some()
+    assert not failing.index_batch()
 
 
 def test_a_revert_restores_the_groups(scene):
@@ -124,9 +124,9 @@ def test_a_revert_restores_the_groups(scene):
     engine.cancel(engine.find("a"), scene.now)
     failed(scene, "c", "second")
     batch = engine.take_changes()
-    recovered = store.load_jobs([seq for part in batch.parts() for seq in part])
+    recovered = store.load_jobs([seq for part in batch.touched_seqs() for seq in part])
     engine.revert([batch], recovered.jobs.values(), recovered.queues)
-    list(engine.failure_groups.complete())
+    list(engine.failure_groups.index_remaining())
     assert set(engine.failure_groups) == {fingerprint("Oops", "first")}
     (group,) = engine.failure_groups.values()
     assert sorted(job.jid for job in group.jobs.values()) == ["a", "b"]

@@ -207,7 +207,7 @@ def test_a_long_command_survives_a_flush(begun):
     service = AdminService(engine, 10)
     works = [
         engine.removal.flush_steps(lambda: scene.now, FAKTORY),
-        engine.removal.queue_steps("default", scene.now),
+        engine.removal.remove_queue_in_slices("default", scene.now),
         consistency.check_in_slices(engine),
         mutate.carry_out(engine, mutate.Operation("kill", "scheduled", [], None, ""), scene.now),
         iter(Candidates(service, JobFilter())),

@@ -19,7 +19,7 @@ def scene() -> Scene:
 
 
 def forget(scene: Scene, idle: IdleQueues, after: int = 0) -> list[str]:
-    return idle.forget_some(scene.now + after, DAY)
+    return idle.remove_idle_batch(scene.now + after, DAY)
 
 
 def test_an_idle_queue_is_forgotten_after_the_time(scene):

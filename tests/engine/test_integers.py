@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.engine.job import FOREVER, add_time
-from millrace.engine.job_timers import TTL_TIMER
+from millrace.engine.job_timers import TTL_KEY_OFFSET
 from millrace.protocols.registry import QLESS, WORKQ
 from scene import START, Scene
 
@@ -26,7 +26,7 @@ def test_times_are_added_without_overflow(time, duration, expected):
 
 
 def test_timer_keys_fit():
-    assert TTL_TIMER + (1 << 61) <= FOREVER
+    assert TTL_KEY_OFFSET + (1 << 61) <= FOREVER
 
 
 def test_the_end_of_the_longest_lease_fits():

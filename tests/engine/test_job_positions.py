@@ -85,7 +85,7 @@ def test_due_masenko_tasks_precede_undelayed_ones_earliest_first():
     scene.advance(5)
     scene.push("plain too")
     assert ready_jids(scene.engine) == ["past", "first", "second", "plain", "plain too"]
-    assert scene.engine.queues["default"].ready.early == 3
+    assert scene.engine.queues["default"].ready.front_count == 3
 
 
 def test_a_masenko_retry_precedes_undelayed_tasks():
@@ -131,7 +131,7 @@ def test_a_job_moved_ahead_later_keeps_the_order_of_other_jobs(scene, later_coun
     for number in range(later_count):
         scene.advance(1)
         scene.push(f"rest-{number}")
-    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], unleased=True)
+    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], allow_unleased=True)
     scene.engine.release(back, scene.now)
     assert leased_jids(scene, 2) == ["back", "other"]
 
@@ -238,11 +238,11 @@ def test_the_early_count_equals_a_recount(changes):
             mirror.put_back(number, another_record=another_record)
         else:
             mirror.pop()
-        assert mirror.ready.early == sum(job.position < 0 for job in mirror.jobs)
+        assert mirror.ready.front_count == sum(job.position < 0 for job in mirror.jobs)
         assert len(mirror.ready) == len(mirror.jobs)
     while mirror.jobs:
         mirror.pop()
-    assert mirror.ready.early == 0
+    assert mirror.ready.front_count == 0
 
 
 def test_the_early_count_is_right_after_the_heap_was_rebuilt():
@@ -252,7 +252,7 @@ def test_the_early_count_is_right_after_the_heap_was_rebuilt():
         ready.add(each)
     for each in jobs[:900]:
         ready.remove(each)
-    assert (ready.early, len(ready)) == (100, 100)
+    assert (ready.front_count, len(ready)) == (100, 100)
     assert len(ready._heap) < 500
 
 
@@ -262,5 +262,5 @@ def test_a_flush_resets_the_early_count(scene):
     scene.engine.pause("default", paused=True, now=scene.now)
     scene.engine.flush(scene.now)
     scene.push("arrival")
-    assert scene.engine.queues["default"].ready.early == 0
+    assert scene.engine.queues["default"].ready.front_count == 0
     consistent(scene.engine)

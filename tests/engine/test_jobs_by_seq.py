@@ -80,7 +80,7 @@ def memory_of(make: Callable[[], object]) -> int:
 
 
 def test_a_dense_table_takes_a_place_per_job() -> None:
-    jobs = [job_of(seq) for seq in range(1, 100 * GROUP_SIZE)]
+    jobs = [job_of(seq) for seq in range(1, 400 * GROUP_SIZE)]
     assert memory_of(lambda: JobsBySeq(jobs)) / len(jobs) < 10
 
 

@@ -345,11 +345,11 @@ def test_a_full_queue_does_not_examine_the_leases_of_other_queues(scene: Scene) 
 
 
 def _usage(engine: Engine) -> None:
-    engine.limits.holders["mail"].clear()
+    engine.limits.leased_by_key["mail"].clear()
 
 
 def _waiting(engine: Engine) -> None:
-    engine.limits.waiting.clear()
+    engine.limits.parked_by_key.clear()
 
 
 def _unlisted(engine: Engine) -> None:
@@ -461,7 +461,7 @@ class Walk:
         assert consistency.check_engine(engine).problems == []
         for key in limits.by_key:
             right = {job.seq for job in engine.leased.values() if uses(job, key)}
-            assert limits.holders[key].keys() == right
+            assert limits.leased_by_key[key].keys() == right
         ready = [job for queue in engine.queues.values() for job in queue.ready]
         open_keys = {key for job in ready if parked_of(job) is None for key in keys_of(job)}
         for job in ready:

@@ -371,9 +371,9 @@ class Machine(RuleBasedStateMachine):
         job = self.pick(which, READY, SCHEDULED)
         self.model.unleased = True
         if well:
-            self.engine.complete(job, self.now, FAKTORY, unleased=True)
+            self.engine.complete(job, self.now, FAKTORY, allow_unleased=True)
         else:
-            self.engine.fail(job, self.now, FAKTORY, "Oops", "", [], unleased=True)
+            self.engine.fail(job, self.now, FAKTORY, "Oops", "", [], allow_unleased=True)
         assert self.absorb()[0] == ("completed" if well else "failed")
 
     @precondition(lambda self: self.running() and self.restored)

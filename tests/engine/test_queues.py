@@ -351,5 +351,5 @@ def test_extend_equals_repeated_add(keys: list[tuple[int, int]], filled: bool):
     one_by_one = ready_with(*([job(1, 0), job(2, 1)] if filled else []), *jobs)
     ready.extend(jobs)
     assert is_in_order(ready)
-    assert ready.early == one_by_one.early
+    assert ready.front_count == one_by_one.front_count
     assert popped(ready) == popped(one_by_one)

@@ -40,8 +40,8 @@ def test_no_worker_fetches_from_the_queue(scene):
     job = scene.push()
     assert reasons(scene, job) == [Reason("unasked"), Reason("queued", since=START)]
     assert text_of(scene, job) == (
-        'No worker fetches from queue "default"; none has since the server started. Start a worker. '
-        "Ready since 2023-11-14 22:13:20 UTC, 0 s ago; next in its queue."
+        'No worker fetches from queue "default"; no worker has fetched since the server started. '
+        "Start a worker. Ready since 2023-11-14 22:13:20 UTC, 0 s ago; next in its queue."
     )
 
 
@@ -104,7 +104,7 @@ def test_the_store_fails(scene):
     assert reasons(scene, job)[0] == Reason("halted", about="disk full")
     assert codes(scene, later) == ["halted", "not due"]
     assert text_of(scene, job).startswith(
-        "The store cannot be written (disk full), so no job is leased"
+        "The server cannot write to the store (disk full), so it leases no jobs"
     )
 
 
@@ -162,7 +162,7 @@ def test_the_lease_has_expired(scene):
     job = scene.pushed_and_leased(lease_duration=60 * SECOND)
     scene.now += 90 * SECOND
     assert text_of(scene, job).endswith(
-        "the lease expired 2023-11-14 22:14:20 UTC, 30 s ago, and the next pop receives the job."
+        "the lease expired 2023-11-14 22:14:20 UTC, 30 s ago, and the next worker that requests a job receives it."
     )
 
 

@@ -13,7 +13,7 @@ from millrace.engine.states import (
     DONE,
     GONE,
     LEASED,
-    LEGAL,
+    LEGAL_TRANSITIONS,
     NEW,
     READY,
     SCHEDULED,
@@ -99,7 +99,7 @@ def test_the_folded_table_equals_the_table():
     for cause in TRANSITIONS:
         for before in STATES:
             for after in STATES:
-                allowed = before * 8 + after in LEGAL[cause]
+                allowed = before * 8 + after in LEGAL_TRANSITIONS[cause]
                 assert allowed == ((cause, before, after) in listed)
 
 

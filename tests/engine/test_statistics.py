@@ -8,7 +8,14 @@ import pytest
 from millrace.engine import durations
 from millrace.engine.durations import RecentDurations
 from millrace.engine.states import DEAD, GONE, LEASED, SCHEDULED
-from millrace.engine.statistics import DAY, HISTORY_DAYS, SLOTS, Spread, Statistics, histogram_slot
+from millrace.engine.statistics import (
+    DAY,
+    HISTOGRAM_BUCKETS,
+    HISTORY_DAYS,
+    DurationSummary,
+    Statistics,
+    histogram_slot,
+)
 from millrace.store.records import decode_any, encode
 from scene import START, Scene, days_of
 
@@ -24,7 +31,7 @@ def event(kind: str, queue: str = "default", at: int = START, wait=0, run=0, sta
 
 def folded(*events: tuple) -> Statistics:
     statistics = Statistics()
-    statistics.fold(events)
+    statistics.add_events(events)
     return statistics
 
 
@@ -32,7 +39,7 @@ def folded(*events: tuple) -> Statistics:
 def test_mean_and_variance_agree_with_the_statistics_module(count):
     random = Random(count)
     durations = [random.randrange(10**10) for _ in range(count)]
-    spread = Spread()
+    spread = DurationSummary()
     spread.add_all(durations)
     seconds = [span / SECOND for span in durations]
     assert spread.count == count
@@ -41,14 +48,14 @@ def test_mean_and_variance_agree_with_the_statistics_module(count):
 
 
 def test_the_variance_of_large_equal_spans_is_zero():
-    spread = Spread()
+    spread = DurationSummary()
     spread.add_all([604_799 * SECOND + 999_999] * 1000)
     assert spread.variance == pytest.approx(0, abs=1e-9)
 
 
 def test_an_empty_spread_has_no_variance():
-    assert Spread().variance == 0
-    assert Spread().mean == 0
+    assert DurationSummary().variance == 0
+    assert DurationSummary().mean == 0
 
 
 @pytest.mark.parametrize(
@@ -87,26 +94,28 @@ def test_the_148_slots_are_contiguous():
     borders += [n * MINUTE for n in range(1, 60)]
     borders += [n * HOUR for n in range(1, 24)]
     borders += [n * DAY for n in range(1, 7)]
-    assert [histogram_slot(border) for border in borders] == list(range(SLOTS))
-    assert [histogram_slot(border - 1) for border in borders[1:]] == list(range(SLOTS - 1))
+    assert [histogram_slot(border) for border in borders] == list(range(HISTOGRAM_BUCKETS))
+    assert [histogram_slot(border - 1) for border in borders[1:]] == list(
+        range(HISTOGRAM_BUCKETS - 1)
+    )
 
 
 @pytest.mark.parametrize("span", [0, 1, SECOND - 1, SECOND, MINUTE, HOUR, DAY, 7 * DAY - 1])
 def test_the_histogram_uses_the_slots(span):
-    spread = Spread()
+    spread = DurationSummary()
     spread.add_all([span, span])
     assert spread.histogram == {histogram_slot(span): 2}
 
 
 def test_a_span_beyond_a_week_counts_without_a_slot():
-    spread = Spread()
+    spread = DurationSummary()
     spread.add_all([7 * DAY])
     assert spread.count == 1
     assert spread.histogram == {}
 
 
 def test_spreads_do_not_share_a_histogram():
-    one, other = Spread(), Spread()
+    one, other = DurationSummary(), DurationSummary()
     one.add_all([5])
     assert other.histogram == {}
 
@@ -183,8 +192,8 @@ def lively_scene(*, records: bool = True) -> Scene:
 def test_stored_events_count_like_original_tuples():
     events = lively_scene().engine.change_set.events
     direct, read_back = Statistics(), Statistics()
-    direct.fold(events)
-    read_back.fold(decode_any(encode(events)))
+    direct.add_events(events)
+    read_back.add_events(decode_any(encode(events)))
     assert direct.days
     assert days_of(direct) == days_of(read_back)
 
@@ -193,9 +202,9 @@ def test_stored_events_count_like_original_tuples():
 def test_change_set_boundaries_do_not_change_the_statistics(size):
     events = lively_scene().engine.change_set.events
     whole, pieces = Statistics(), Statistics()
-    whole.fold(events)
+    whole.add_events(events)
     for start in range(0, len(events), size):
-        pieces.fold(events[start : start + size])
+        pieces.add_events(events[start : start + size])
     assert days_of(whole) == days_of(pieces)
     assert whole.dirty == pieces.dirty == set(whole.days)
 
@@ -213,7 +222,13 @@ def test_live_statistics_equal_those_of_the_events():
 
 def figures(recent: RecentDurations) -> list[object]:
     sums = recent.pushed, recent.failed, recent.wait_sum, recent.run_sum
-    return [*sums, recent.waits, recent.runs, *map(recent.waited, "abc"), *map(recent.ran, "abc")]
+    return [
+        *sums,
+        recent.waits,
+        recent.runs,
+        *map(recent.wait_percentiles, "abc"),
+        *map(recent.run_percentiles, "abc"),
+    ]
 
 
 def test_an_engine_that_records_no_transitions_has_the_same_statistics():
@@ -221,7 +236,7 @@ def test_an_engine_that_records_no_transitions_has_the_same_statistics():
     change_set = plain.change_set
     assert recorded.change_set.events
     assert change_set.event_count == len(recorded.change_set.events)
-    recorded_jobs = [seq for part in change_set.parts() for seq in part]
+    recorded_jobs = [seq for part in change_set.touched_seqs() for seq in part]
     assert (change_set.events, recorded_jobs) == ([], [])
     assert plain.version == recorded.version
     assert days_of(plain.current_statistics()) == days_of(recorded.current_statistics())
@@ -244,7 +259,7 @@ def test_a_renewed_lease_and_a_flush_are_not_recorded_either():
 def test_a_day_changed_again_is_dirty_again():
     statistics = folded(event("leased"), event("leased", "other"))
     statistics.dirty.clear()
-    statistics.fold([event("pushed"), event("completed")])
+    statistics.add_events([event("pushed"), event("completed")])
     assert statistics.dirty == {("default", TODAY)}
 
 
@@ -275,7 +290,7 @@ def test_durations_of_interleaved_queues_are_counted_in_their_queues():
 
 def measured(*events: tuple) -> RecentDurations:
     recent_counts = RecentDurations()
-    Statistics().fold(events, recent_counts)
+    Statistics().add_events(events, recent_counts)
     return recent_counts
 
 
@@ -288,8 +303,8 @@ def test_the_fold_has_the_slots_of_spans(span):
         == 1
     )
     assert (
-        recent_counts.waited("default")
-        == recent_counts.ran("default")
+        recent_counts.wait_percentiles("default")
+        == recent_counts.run_percentiles("default")
         == durations.percentiles({durations.duration_slot(span): 1})
     )
     assert (recent_counts.wait_sum, recent_counts.run_sum) == (span, span)
@@ -330,12 +345,12 @@ def test_totals_of_a_day_are_of_all_queues():
 def test_totals_are_the_same_when_days_were_read_from_a_store():
     events = lively_scene().engine.change_set.events
     direct, read = Statistics(), Statistics()
-    direct.fold(events[:90])
+    direct.add_events(events[:90])
     read.days.update(direct.days)
     assert totals_of(read) == totals_of(direct)
     read = Statistics()
     read.days.update(direct.days)
-    read.fold(events[90:])
+    read.add_events(events[90:])
     direct = folded(*events)
     assert totals_of(read) == totals_of(direct)
 

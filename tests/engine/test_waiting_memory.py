@@ -6,8 +6,10 @@ from random import Random
 from millrace import compiled
 from millrace.engine import job as job_module
 from millrace.engine.engine import Engine
-from millrace.engine.job import MAX_SHARED_TERMS
+from millrace.engine.job import MAX_SHARED_TERMS, Job
+from millrace.engine.states import READY
 from millrace.protocols.spec import protocol_rules
+from millrace.store.store import StoreSnapshot
 from scene import START, unit
 
 JOBS = 40_000
@@ -32,6 +34,24 @@ def test_a_waiting_job_takes_little_memory() -> None:
         tracemalloc.stop()
     assert len(engine.jobs) == JOBS
     assert used / JOBS < MAX_BYTES, f"{used / JOBS:.0f} bytes per waiting job"
+
+
+def test_a_start_needs_no_more_memory_than_normal_operation() -> None:
+    """The table of the store becomes the table of the engine, and no list has all jobs."""
+    engine = Engine(Random(1), protocol_rules())
+    for number in range(JOBS):
+        job = Job(number + 1, f"job-{number}", "work", b"", 1, START + number, 0, 0, b"", "default",
+                  READY, 0, START + number, 0)  # fmt: skip
+        engine.jobs.put(job.seq, job)
+        engine.by_jid[job.jid] = job  # its growth would hide the lists
+    tracemalloc.start()
+    try:
+        StoreSnapshot(engine.jobs).fill(engine)
+        used, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert engine.queues["default"].counts[READY] == JOBS
+    assert peak - used < JOBS * 4, "the start had a list of all jobs"
 
 
 def test_jobs_share_their_terms_until_one_of_them_changes() -> None:

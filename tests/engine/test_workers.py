@@ -23,7 +23,7 @@ def test_a_worker_is_known_from_its_first_connection():
     worker = workers.connect("w1", START)
     assert workers.known == {"w1": worker}
     assert (worker.wid, worker.state, worker.connections) == ("w1", RUNNING, 1)
-    assert (worker.started_at, worker.beat_at) == (START, START)
+    assert (worker.started_at, worker.last_heartbeat_at) == (START, START)
 
 
 def test_connections_with_one_id_are_one_worker():
@@ -33,7 +33,7 @@ def test_connections_with_one_id_are_one_worker():
     assert workers.connect("w2", START + 1) is not worker
     assert worker.connections == 2
     assert worker.started_at == START
-    assert worker.beat_at == START + 1
+    assert worker.last_heartbeat_at == START + 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_worker_that_beats_is_not_forgotten():
     workers = WorkerRegistry()
     beating = workers.connect("beating", START)
     workers.disconnect(beating)
-    beating.beat_at = START + FORGET_AFTER
+    beating.last_heartbeat_at = START + FORGET_AFTER
     workers.connect("other", START + FORGET_AFTER + 2 * HOUR)
     assert "beating" in workers.known
 

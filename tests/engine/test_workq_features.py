@@ -15,7 +15,7 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import AFTER_ARRIVALS, SECOND, Job
-from millrace.engine.job_timers import TTL_TIMER
+from millrace.engine.job_timers import TTL_KEY_OFFSET
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.engine.timers import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
@@ -60,9 +60,9 @@ def in_state(scene: WorkqScene, state: int) -> Job:
     if state == LEASED:
         scene.lease()
     if state == DONE:
-        scene.engine.complete(job, scene.now, WORKQ, result=b"r", unleased=True)
+        scene.engine.complete(job, scene.now, WORKQ, result=b"r", allow_unleased=True)
     if state == DEAD:
-        scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
+        scene.engine.fail(job, scene.now, WORKQ, "", "", [], allow_unleased=True)
     assert job.state == state
     return job
 
@@ -228,11 +228,11 @@ def test_a_job_without_a_lease_is_completed_only_with_permission():
         scene.complete(job)
     with pytest.raises(NotLeased):
         scene.fail(job)
-    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     with pytest.raises(NotLeased):
-        scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+        scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     with pytest.raises(NotLeased):
-        scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
+        scene.engine.fail(job, scene.now, WORKQ, "", "", [], allow_unleased=True)
 
 
 def test_an_end_without_a_lease_has_no_run_time():
@@ -240,7 +240,7 @@ def test_an_end_without_a_lease_has_no_run_time():
     job = scene.pushed_and_leased()
     scene.engine.release(job, scene.now)
     scene.advance(5)
-    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)
     assert scene.events()[-1].run == 0
 
 
@@ -349,7 +349,7 @@ def test_an_abandoned_job_is_removed_when_the_store_recovers():
     assert not scene.engine.jobs
     assert scene.causes()[-1] == "cancelled"
     assert scene.engine.timer_counts.evicted == 0
-    assert scene.engine.timers.when(job.seq + TTL_TIMER) is None
+    assert scene.engine.timers.when(job.seq + TTL_KEY_OFFSET) is None
 
 
 def test_an_abandoned_job_is_removed_before_the_next_delivery():
@@ -524,9 +524,9 @@ def test_a_restart_changes_nothing(ops):
         elif op == "lease":
             engine.lease(("queue-0", "queue-1"), "", WORKQ, scene.now, random_queue=True)
         elif op == "complete" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
-            engine.complete(job, scene.now, WORKQ, result=b"r" * size, unleased=True)
+            engine.complete(job, scene.now, WORKQ, result=b"r" * size, allow_unleased=True)
         elif op == "fail" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
-            engine.fail(job, scene.now, WORKQ, "Failed", "m", [], result=b"r", unleased=True)
+            engine.fail(job, scene.now, WORKQ, "Failed", "m", [], result=b"r", allow_unleased=True)
         elif op == "cancel" and job is not None:
             engine.cancel(job, scene.now)
         elif op == "wait":

@@ -226,7 +226,7 @@ def leave(world: World) -> None:
     gone = [weakref.ref(wire.connection) for wire in world.clients]
     for wire in world.clients:
         wire.connection = None
-    assert not any(hub.connections or hub.with_messages for hub in hubs)
+    assert not any(hub.connections or hub.connections_with_messages for hub in hubs)
     assert not engine.leases.holders
     assert not engine.waiters
     assert not engine.waiters.awaited

@@ -8,7 +8,7 @@ from random import Random
 import event_tables
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
-from millrace.engine.events import EVENT_VERSION, Row
+from millrace.engine.events import EVENT_VERSION, EventTuple
 from millrace.journal.shipment import Shipment
 from millrace.protocols.spec import protocol_rules
 from millrace.store import SqliteStore
@@ -22,7 +22,7 @@ class Kept:
         self.folder = folder
         self.lake = lake
         self.outbox_max = outbox_max
-        self.rows: list[Row] = []
+        self.rows: list[EventTuple] = []
         self._jobs = 0
         self.start()
 
@@ -69,7 +69,7 @@ class Kept:
             self.store.commit()
 
 
-def assert_exactly_once(lake: Path, server: str, rows: list[Row], first: int = 1) -> None:
+def assert_exactly_once(lake: Path, server: str, rows: list[EventTuple], first: int = 1) -> None:
     """Every event is in the lake once, in order, with the engine's values."""
     expected = event_tables.table(server, first, EVENT_VERSION, rows)
     found = event_tables.in_lake(lake, server)

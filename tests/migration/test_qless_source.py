@@ -56,7 +56,7 @@ def fill(q: Reference) -> None:
 @pytest.fixture
 def room(original: Reference, url: str) -> Room:
     room = Room()
-    room.now = room.engine.clock = NOW * 1_000_000
+    room.now = room.engine.last_known_time = NOW * 1_000_000
     with open_redis(url) as reader:
         assert run_import(room, QlessSource(reader, room.now)) == []
     return room
@@ -162,7 +162,7 @@ def test_the_history_of_early_scripts(
         if not list_remains:
             real.delete(f"ql:j:{jid}-history")
     room = Room()
-    room.now = room.engine.clock = NOW * 1_000_000
+    room.now = room.engine.last_known_time = NOW * 1_000_000
     with open_redis(url) as reader:
         assert run_import(room, QlessSource(reader, room.now)) == []
     for jid in ("b", "f"):

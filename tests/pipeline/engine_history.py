@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from engine_loads import LOADS, SECOND, Load, error, push
 
 from millrace.engine.engine import Engine
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.engine.job import FOREVER, NO_PROTOCOL, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 from millrace.engine.statistics import Statistics
@@ -29,7 +29,7 @@ _EVENTS_A_JOB: Final = 3.0
 _TAKE: Final = 2_000
 
 #: Receives the number of the first event, and the events.
-Sink = Callable[[int, list[Row]], None]
+Sink = Callable[[int, list[EventTuple]], None]
 
 
 class Known(NamedTuple):
@@ -182,7 +182,7 @@ class Past:
             for name in queues:
                 queue = self.engine.queues.get(name)
                 if queue is not None:
-                    self.engine.assignments.serve(queue, self.now)
+                    self.engine.assignments.serve_waiters(queue, self.now)
             return
         self._as(worker.skew)
         now = self.now + worker.skew
@@ -245,7 +245,7 @@ class Past:
                 keep = now + 300 * SECOND if self.random.random() < 0.05 else 0
                 engine.complete(job, now, worker.protocol, keep_until=keep)
         elif worker.protocol == WORKQ and _waits(engine, job):
-            engine.complete(job, now, WORKQ, unleased=True)
+            engine.complete(job, now, WORKQ, allow_unleased=True)
         self._seek(worker)
 
     def _complete_qless(self, worker: Worker, job: Job) -> None:
@@ -273,7 +273,7 @@ class Past:
             group, message = error(self.random)
             engine.fail(
                 job, now, protocol, group, message, [],
-                unleased=not mine, final=final, retry_at=again,
+                allow_unleased=not mine, final=final, retry_at=again,
             )  # fmt: skip
             engine.skew = 0
         self._seek(worker)
@@ -362,8 +362,8 @@ def live(events: int, seed: int, sink: Callable[[str], Sink]) -> list[History]:
     ]
 
 
-def collect(events: int, seed: int = 7) -> tuple[list[History], dict[str, list[Row]]]:
+def collect(events: int, seed: int = 7) -> tuple[list[History], dict[str, list[EventTuple]]]:
     """The same with the rows themselves."""
-    rows: dict[str, list[Row]] = {server: [] for server in SERVERS}
+    rows: dict[str, list[EventTuple]] = {server: [] for server in SERVERS}
     histories = live(events, seed, lambda server: lambda _, some: rows[server].extend(some))
     return histories, rows

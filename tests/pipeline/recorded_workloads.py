@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from millrace.engine.engine import Engine
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.engine.job import BEFORE_ARRIVALS, FOREVER, Job, NewJob
 from millrace.engine.states import LEASED
 from millrace.engine.waiters import Waiter
@@ -73,7 +73,7 @@ class World:
         self.load, self.seed = load, seed
         self.random = Random(seed)
         self.engine = Engine(Random(seed), protocol_rules())
-        self.rows: list[Row] = []
+        self.rows: list[EventTuple] = []
         self.now = START
         self._plans: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
@@ -109,7 +109,7 @@ class World:
             self.now,
         )  # fmt: skip
 
-    def run(self) -> list[Row]:
+    def run(self) -> list[EventTuple]:
         end = START + int(self.load.seconds * SECOND)
         engine = self.engine
         while self._plans and self._plans[0][0] < end:
@@ -267,5 +267,5 @@ WORKLOADS: Final = (
 )  # fmt: skip
 
 
-def record(load: Workload, seed: int = 1) -> list[Row]:
+def record(load: Workload, seed: int = 1) -> list[EventTuple]:
     return World(load, seed).run()

@@ -69,7 +69,7 @@ def known(history: History) -> Live:
         days=days_table(statistics.days.values(), last),
         queues=queues_table(counts.items(), last),
         as_of=last,
-        since=statistics.since(0),
+        since=statistics.first_retained_day(0),
     )
 
 

@@ -101,7 +101,7 @@ def live_days(rows: list[dict[str, Any]]) -> dict[int, QueueDay]:
         time = int(row["time"].timestamp() * 1_000_000)
         made = (time, row["type"], row["seq"], "", row["queue"], "", 0, 0, "", 0)
         spent = (row["wait_us"] or 0, row["run_us"] or 0)
-        statistics.fold([(*made, states[row["state"]], 0, 0, 0, *spent)])
+        statistics.add_events([(*made, states[row["state"]], 0, 0, 0, *spent)])
     return {day: found for (_, day), found in statistics.days.items()}
 
 

@@ -15,7 +15,7 @@ import pytest
 from engine_history import collect
 
 from event_tables import event_run, in_lake, table
-from millrace.engine.events import EVENT_VERSION, Row
+from millrace.engine.events import EVENT_VERSION, EventTuple
 from millrace.journal import schema
 from millrace.journal.events_table import EventsTable
 from millrace.journal.old_lake import FOLDER, landed, unconverted
@@ -25,7 +25,7 @@ from millrace.pipeline.convert import convert
 from old_lakes import seal
 from server_process import MILLRACE
 
-Rows = dict[str, list[Row]]
+Rows = dict[str, list[EventTuple]]
 #: The columns that events of version 2 do not have.
 TOTALS = schema.NAMES[schema.NAMES.index("holder") :]
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.cli.pipeline import questions
 from millrace.engine.engine import Engine
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.engine.job import FOREVER, NewJob
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.forecast import WEEK, Series, forecast_series
@@ -40,10 +40,10 @@ HOURS = 3 * WEEK + 48
 END = datetime.fromtimestamp((BEGIN + HOURS * HOUR) / SECOND, UTC)
 
 
-def history() -> list[Row]:
+def history() -> list[EventTuple]:
     """Mail arrives by the hour of the week. On the last day a new kind of jobs fails."""
     engine, random, waits = Engine(Random(1), protocol_rules()), Random(2), Random(3)
-    rows: list[Row] = []
+    rows: list[EventTuple] = []
     for hour in range(HOURS):
         at = BEGIN + hour * HOUR
         count = round(3 + 2 * math.sin(hour / 24 * 2 * math.pi))

@@ -63,7 +63,7 @@ class World(wires.World):
             "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
             "queues": {q.name: (q.paused, list(q.counts)) for q in engine.queues.values() if q.registered},
             "totals": (engine.totals.processed, engine.totals.failures),
-            "workers": {w.wid: (w.state, w.rss_kb, w.beat_at) for w in self.hub.workers.known.values()},
+            "workers": {w.wid: (w.state, w.rss_kb, w.last_heartbeat_at) for w in self.hub.workers.known.values()},
             "connections": len(self.hub.connections),
         }  # fmt: skip
 

@@ -57,7 +57,7 @@ class House(MasenkoWorld):
     def begin(self) -> None:
         assert self.begun is None
         self.begun = self.engine.take_changes()
-        self.engine.statistics.fold(self.begun.events)
+        self.engine.statistics.add_events(self.begun.events)
         if must_write(self.begun, self.store):
             self.store.prepare(self.begun, self.engine)
 

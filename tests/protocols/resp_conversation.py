@@ -218,8 +218,8 @@ class RespWorld(World):
         """Like Server._tell, which also sets a timer for the next due time."""
         while True:
             super().tell()
-            while self.hub.with_messages:
-                self.hub.with_messages.pop().session.flush()
+            while self.hub.connections_with_messages:
+                self.hub.connections_with_messages.pop().session.flush()
             when = self.engine.next_timer()
             if when is None or when > self.now:
                 return

@@ -156,7 +156,7 @@ def lost_limit(s: SampleQless) -> None:
 
 
 def lost_throttled(s: SampleQless) -> None:
-    s.engine.limits.waiting["mail"].clear()
+    s.engine.limits.parked_by_key["mail"].clear()
 
 
 def wrong_count(s: SampleQless) -> None:
@@ -178,9 +178,9 @@ def blocked_without_dependency(s: SampleQless) -> None:
 
 
 PLANTED: list[tuple[Callable[[SampleQless], None], tuple[str, str, str]]] = [
-    (lost_lock, ("lock", "running", "running")),
-    (lost_due_time, ("schedule", "later", "q")),
-    (wrong_heap, ("schedule", "", "q")),
+    (lost_lock, ("lease", "running", "running")),
+    (lost_due_time, ("due time", "later", "q")),
+    (wrong_heap, ("due time", "", "q")),
     (lost_tag, ("tag", "waiting", "q")),
     (tag_at_another_time, ("tag", "waiting", "q")),
     (tag_that_the_job_does_not_have, ("tag", "scheduled", "q")),

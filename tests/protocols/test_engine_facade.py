@@ -76,19 +76,18 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
 OF_A_JOB = {
     *("payload", "payload_part", "time_of", "lease_job", "reclaim", "renew", "release"),
     *("complete", "fail", "cancel", "kill", "retry_now", "update", "set_rank", "block"),
-    *("unblock", "detach", "set_tags", "log"),
+    *("unblock", "remove_blockers", "set_tags", "log"),
 }
 #: Verbs and views that concern neither a job nor a queue, or only the connection of the caller.
 WITHOUT_QUEUE = {
-    *("unavailable", "pushes_refused", "durable", "rules", "random", "clock", "next_seq"),
+    *("unavailable", "pushes_refused", "durable", "rules", "random", "last_known_time", "next_seq"),
     *("caller", "server_caller", "settings", "set_setting", "load_settings", "skip_seqs"),
     *("turn", "version", "revert_count", "flush_count", "commit_waiters", "set_alarm"),
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
     *("cancel_wait", "stop_offering", "track", "totals", "timer_counts", "recent_durations"),
 }
-#: Components that the protocols use for jobs and queues that they have found, and the values that
-#: one name of a queue has. Their callers apply the rule, which REFUSED and LISTS in
-#: test_queue_rules.py check.
+#: Components that the protocols use for queues that they have checked and jobs that they have found.
+#: The commands in test_queue_rules.py cover these uses.
 COMPONENTS = {
     *("annotations", "deadlines", "due_timers", "leases", "limits", "payloads", "recurring"),
     "transactions",
@@ -147,7 +146,7 @@ def engine() -> Engine:
     engine.current_statistics()
     restoration = engine.restoration  # a worker may claim the ready jobs, as after a restart
     restoration.restored_seq = engine.next_seq
-    restoration.ready_since.clear()
+    restoration.ready_after_restore.clear()
     engine.caller = Caller(engine, NO_PROTOCOL, rule=QueueRule([MINE]))
     return engine
 

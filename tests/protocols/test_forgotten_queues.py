@@ -21,8 +21,8 @@ def test_the_first_put_of_a_forgotten_queue_is_forgotten() -> None:
     api.call("C", "cancel", [], [b"1700000000", b"job-1"], NOW)
     assert list(api.qless.first_seen) == ["mail"]
     idle = IdleQueues(engine)
-    assert idle.forget_some(NOW, HOUR) == []
-    (name,) = idle.forget_some(NOW + HOUR, HOUR)
+    assert idle.remove_idle_batch(NOW, HOUR) == []
+    (name,) = idle.remove_idle_batch(NOW + HOUR, HOUR)
     hub.queue_forgotten(name)
     assert not api.qless.first_seen
     assert not engine.settings

@@ -6,7 +6,7 @@ import pytest
 from resp_conversation import SCRIPT_C
 from test_queue_rules import NOW, connect, exchange, limited, resp
 
-from millrace.engine.annotations import TRACKED
+from millrace.engine.annotations import TRACKED_PREFIX
 from millrace.engine.engine import Engine
 from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, Limit, read_limit
 from millrace.engine.recurring import RECURRING_PREFIX as RECURRING
@@ -48,7 +48,7 @@ def test_the_settings_of_qless_are_removed(engine: Engine) -> None:
              "60", "0"),
     )  # fmt: skip
     exchange(qless, resp("HSET", "ql:th:ql:q:images", "maximum", "2"))
-    prefixes = RECURRING, LIMIT_PREFIX, TRACKED
+    prefixes = RECURRING, LIMIT_PREFIX, TRACKED_PREFIX
     assert [sum(key.startswith(each) for key in engine.settings) for each in prefixes] == [1, 1, 1]
     exchange(qless, resp("FLUSHDB"))
     assert not any(key.startswith(prefixes) for key in engine.settings)

@@ -13,6 +13,9 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import NO_PROTOCOL, NewJob
 from millrace.engine.queue_rules import QueueRule, rule_for
 from millrace.protocols.connection import Connection
+from millrace.protocols.faktory.connection import COMMANDS as FAKTORY_COMMANDS
+from millrace.protocols.masenko.connection import COMMANDS as MASENKO_COMMANDS
+from millrace.protocols.qless.calls import COMMANDS
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.registry import MASENKO, PROTOCOLS, QLESS, WORKQ, Protocol
 from millrace.protocols.spec import HubContext, load_spec, protocol_rules
@@ -383,3 +386,82 @@ def test_a_long_transaction_of_qless_applies_the_rule_in_each_step(engine: Engin
     assert reply.count(b"-NOPERM ") == 1
     assert engine.queues["billing"].counts[2] == 1
     assert len(engine.jobs) == 2 + 299
+
+
+#: Arguments of random commands. The jobs `foreign-1` and `foreign-2` are in `billing`.
+_WORDS = [
+    *("billing", "foreign-1", "foreign-2", "signup-q", "mine-1", "w", "0", "1", "25", "1700000000"),
+    *("{}", "[]", '["tag"]', "next", "add", "on", "track", "get", "top", "running", "failed", "*"),
+    *("ql:q:billing-work", "ql:j:foreign-1", "ql:t:tag", "ql:queues", "ql:th:ql:q:billing"),
+    *("billing-heartbeat", "ql:q:billing", "group", "depends", '["foreign-1"]', '["billing"]'),
+]
+
+
+def _with_hidden_jobs() -> Engine:
+    """Jobs with hidden data in `billing`: one is leased, one ready, one failed; and two others."""
+    engine = Engine(Random(1), protocol_rules())
+    open_port = connect("qless", engine)
+    for jid, queue in (
+        *(("foreign-1", "billing"), ("foreign-2", "billing"), ("foreign-3", "billing")),
+        *(("mine-1", "signup-q"), ("mine-2", "signup-q")),
+    ):
+        data = '{"a":"hidden"}' if queue == "billing" else '{"a":"shown"}'
+        put = ("QLESS.PUT", "1", queue, jid, "k", data, "1700000000", "0", "tags", '["tag"]')
+        assert not exchange(open_port, resp(*put)).startswith(b"-")
+    for jid in ("foreign-1", "foreign-3"):
+        job = engine.find(jid)
+        assert job is not None
+        engine.lease_job(job, "w", QLESS, NOW)
+    engine.fail(job, NOW, QLESS, "group", "message", [], final=True)
+    return engine
+
+
+def _foreign(engine: Engine) -> list[bytes]:
+    """The jobs in `billing`, and everything that belongs to the queue."""
+    jobs = [encode(job) for job in engine.jobs.values() if job.queue == "billing"]
+    queue = engine.queues["billing"]
+    own = {"billing", "billing-heartbeat", "ql:q:billing"}
+    settings = [
+        f"{key}={value!r}"
+        for key, value in engine.settings.items()
+        if key[key.rfind("/") + 1 :] in own
+    ]
+    return [*jobs, repr((queue.paused, queue.registered, list(queue.counts), settings)).encode()]
+
+
+def _random_command(protocol: str, random: Random) -> bytes:
+    words = random.choices(_WORDS, k=random.randrange(8))
+    if protocol == "qless":
+        name = random.choice([*COMMANDS, *QlessConnection.commands])
+        if isinstance(name, bytes):
+            return resp(name, *words)
+        return resp("EVALSHA", SHA_C, "0", name, "1700000000", *words)
+    members = ("queue", "jid", "jobtype", "name", "deadqueue", "cmd", "target", "filter", "read")
+    queues = {"queues": ["billing"], "filter": {"jids": ["foreign-1"]}, "read": {}, "id": 1}
+    body = {key: random.choice([*_WORDS, 1, 3]) for key in random.sample(members, 5)}
+    body |= {key: queues[key] for key in random.sample(list(queues), 2)}
+    if protocol == "faktory":
+        name = random.choice(list(FAKTORY_COMMANDS))
+        argument = " ".join(words) if random.random() < 0.3 else json.dumps(body)
+        return b"%b %b\r\n" % (name, argument.encode())
+    return b"%b %b\n" % (random.choice(list(MASENKO_COMMANDS)), json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("protocol", ["faktory", "masenko", "qless"])
+def test_no_command_reaches_another_queue(protocol: str) -> None:
+    """Random commands of each protocol, with names of other queues and jobs as arguments."""
+    random, engine = Random(7), _with_hidden_jobs()
+    before = _foreign(engine)
+    for _ in range(2500):
+        command = _random_command(protocol, random)
+        port = limited(protocol, engine)
+        exchange(port, resp("SCRIPT", "LOAD", SCRIPT_C) if protocol == "qless" else b"")
+        port.receive(command, NOW, 10_000)
+        for _ in range(10):
+            if port.work is None:
+                break
+            port.run(NOW, 10_000)
+        reply = b"".join(data_of(port))
+        port.connection_lost(NOW)
+        assert b"hidden" not in reply, command
+        assert _foreign(engine) == before, command

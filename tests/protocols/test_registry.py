@@ -56,11 +56,11 @@ def test_rows_are_unique_and_complete() -> None:
 def test_the_rules_have_every_protocol() -> None:
     rules = protocol_rules()
     assert rules.policies.keys() == {row.code for row in PROTOCOLS}
-    assert rules.bound == {MASENKO}
-    assert rules.untimed == {MASENKO, QLESS}
-    assert rules.exclusive == {MASENKO, QLESS, HTTP}
-    assert rules.own_clock == rules.kept == {QLESS}
-    assert rules.returning == {GOQUEUE}
+    assert rules.bound_protocols == {MASENKO}
+    assert rules.untimed_protocols == {MASENKO, QLESS}
+    assert rules.exclusive_protocols == {MASENKO, QLESS, HTTP}
+    assert rules.own_clock_protocols == rules.retaining_protocols == {QLESS}
+    assert rules.keep_position_protocols == {GOQUEUE}
 
 
 @pytest.mark.parametrize("path", sorted(ENGINE.rglob("*.py")), ids=lambda path: path.name)

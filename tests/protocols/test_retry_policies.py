@@ -60,7 +60,7 @@ def test_each_protocol_has_its_policy():
 
 def test_only_masenko_leases_are_bound_and_only_masenko_jobs_fail_with_their_blockers():
     rules = protocol_rules()
-    assert rules.bound == {MASENKO}
+    assert rules.bound_protocols == {MASENKO}
     policies = rules.policies
     assert [origin for origin in policies if policies[origin].fails_with_blocker] == [MASENKO]
 
@@ -304,7 +304,7 @@ def test_a_failure_of_a_job_that_was_never_leased_has_no_effect():
         scene.push(jid)
         scene.advance(1)
     job = scene.engine.find("a")
-    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], unleased=True)
+    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], allow_unleased=True)
     assert job.state == READY
     assert ready_jids(scene.engine) == ["a", "b"]
 
@@ -312,7 +312,7 @@ def test_a_failure_of_a_job_that_was_never_leased_has_no_effect():
 def test_a_failure_of_a_scheduled_job_keeps_it_scheduled():
     scene = GoScene()
     job = scene.push(due_at=scene.now + 60 * SECOND)
-    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], unleased=True)
+    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], allow_unleased=True)
     assert (job.state, job.due_at, scene.engine.retrying) == (SCHEDULED, scene.now + 60 * SECOND, 1)
     scene.advance(60)
     assert (job.state, scene.engine.retrying) == (READY, 0)

@@ -19,7 +19,7 @@ import pytest
 import event_tables
 from millrace.admin.client import request
 from millrace.admin.errors import AdminError
-from millrace.engine.events import EVENT_VERSION, Row
+from millrace.engine.events import EVENT_VERSION, EventTuple
 from millrace.journal.crash_points import STEPS
 from millrace.journal.identity import identity
 from raw_faktory import RawFaktory
@@ -69,7 +69,7 @@ def work(port: int, count: int, prefix: str = "job") -> None:
             connection.ack(job["jid"])
 
 
-def outbox_events(data: Path) -> dict[int, Row]:
+def outbox_events(data: Path) -> dict[int, EventTuple]:
     """The events in the outbox, by number."""
     db = sqlite3.connect(f"file:{data / 'millrace.db'}?mode=ro", uri=True)
     try:
@@ -94,7 +94,7 @@ def commits(lake: Path) -> int:
     return max(0, len(list((lake / "events" / "_delta_log").glob("*.json"))) - 1)
 
 
-def expected_rows(data: Path, events: dict[int, Row]) -> list[dict[str, Any]]:
+def expected_rows(data: Path, events: dict[int, EventTuple]) -> list[dict[str, Any]]:
     """The expected rows for these events of the store."""
     numbers = sorted(events)
     rows = [events[number] for number in numbers]

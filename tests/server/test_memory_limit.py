@@ -1,12 +1,12 @@
 """The limit for the buffers of all connections, without any connection."""
 
-from millrace.server.memory_limit import MemoryLimit
+from millrace.server.memory_limit import BufferLimit
 
 
 class Holder:
     """The session interface that buffers use."""
 
-    def __init__(self, buffers: MemoryLimit) -> None:
+    def __init__(self, buffers: BufferLimit) -> None:
         self.buffers = buffers
         self.buffered = 0
         self.reason = ""
@@ -16,9 +16,9 @@ class Holder:
         self.buffers.change(self, 0)
 
 
-def crowd(size: int, most: int) -> tuple[MemoryLimit, list[Holder]]:
+def crowd(size: int, most: int) -> tuple[BufferLimit, list[Holder]]:
     holders: list[Holder] = []
-    buffers = MemoryLimit(most, holders)
+    buffers = BufferLimit(most, holders)
     holders += [Holder(buffers) for _ in range(size)]
     return buffers, holders
 

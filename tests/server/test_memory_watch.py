@@ -61,17 +61,17 @@ def test_new_jobs_are_refused_above_the_limit_and_accepted_below_it() -> None:
 def test_above_half_of_the_limit_new_payloads_live_in_the_store() -> None:
     process = Process()
     assert process.inline_limit(500, 100) == 4096
-    assert process.inline_limit(512, 100) == memory_watch.PAGED_PAYLOAD
-    assert process.inline_limit(470, 100) == memory_watch.PAGED_PAYLOAD
+    assert process.inline_limit(512, 100) == memory_watch.MAX_PAYLOAD_WHILE_PAGING
+    assert process.inline_limit(470, 100) == memory_watch.MAX_PAYLOAD_WHILE_PAGING
     assert process.inline_limit(400, 100) == 4096
 
 
 def test_new_payloads_live_in_memory_again_after_the_backlog() -> None:
     process = Process()
-    assert process.inline_limit(600, 100) == memory_watch.PAGED_PAYLOAD
+    assert process.inline_limit(600, 100) == memory_watch.MAX_PAYLOAD_WHILE_PAGING
     assert process.inline_limit(600, 89) == 4096
     assert process.inline_limit(600, 99) == 4096
-    assert process.inline_limit(600, 100) == memory_watch.PAGED_PAYLOAD
+    assert process.inline_limit(600, 100) == memory_watch.MAX_PAYLOAD_WHILE_PAGING
 
 
 def test_ended_jobs_free_capacity_although_the_process_keeps_its_memory() -> None:

@@ -114,7 +114,12 @@ def serve(folder: Path, play: Callable[[Served], Awaitable[None]]) -> None:
         engine = Engine(Random(1), protocol_rules())
         store.load().fill(engine)
         server = Server(
-            engine, store, clock, max_connections=100, max_output=1 << 30, ended=pytest.fail
+            engine,
+            store,
+            clock,
+            max_connections=100,
+            max_output=1 << 30,
+            ended=pytest.fail,
         )
         serving = listeners(Config(), engine, clock(), 100)
         sockets = {each.name: open_port("127.0.0.1", 0, each.name) for each in serving}
@@ -198,7 +203,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
         job = served.push(SMALL, "workq")
         served.server.after_commands(clock())
         assert job.state == LEASED
-        session.pending = 0  # no commit is awaited
+        session.pending_turn = 0  # no commit is awaited
         session.transport.abort()  # as after a failed write: the loop calls connection_lost later
         session._check_peer(0.001)
         await until(lambda: job.state == READY)

@@ -73,7 +73,7 @@ class Stage:
             self.outbox,
             ShipperSettings(Path("data"), "lake", every, events),
             trim=self._trim,
-            answered=lambda: None,
+            on_request_done=lambda: None,
         )
 
     def _trim(self) -> None:
@@ -82,7 +82,7 @@ class Stage:
 
     def commits(self, events: int) -> None:
         self.outbox.next_committed += events
-        self.shipping.committed()
+        self.shipping.check_pending()
 
     def child(self) -> FakeChild:
         return FakeChild.born[-1]
@@ -141,7 +141,7 @@ def test_later_events_are_ordered_after_the_current_order() -> None:
         assert stage.trimmed == 1
         assert stage.child().orders == [11, 36]
         stage.child().ships(36)
-        assert stage.shipping.journal().events == 0
+        assert stage.shipping.current_status().events == 0
         assert len(FakeChild.born) == 1
 
     run_scenario(act)
@@ -159,7 +159,7 @@ def test_an_idle_shipper_ends_and_a_new_one_starts(monkeypatch: pytest.MonkeyPat
         assert stage.child() is not first
         first.reports(1, error="output after the end")
         first.ends(0)
-        assert stage.shipping.journal().failing == ""
+        assert stage.shipping.current_status().failing == ""
 
     run_scenario(act)
 
@@ -182,12 +182,12 @@ def test_failures_are_retried_with_increasing_pauses(
         for number in range(1, 9):
             stage.child().reports(error="lake: No space left on device")
             stage.child().ends(1)
-            assert stage.shipping.journal().failing == "lake: No space left on device"
+            assert stage.shipping.current_status().failing == "lake: No space left on device"
             stage.commits(10)
             await asyncio.sleep(0.01)
             assert len(FakeChild.born) == number + 1
         stage.child().ships(91)
-        assert stage.shipping.journal().failing == ""
+        assert stage.shipping.current_status().failing == ""
 
     run_scenario(act)
     assert [pause for pause in pauses if pause >= 1][:8] == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -234,7 +234,7 @@ def test_dropped_events_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
         stage.outbox.dropped = 3
         stage.commits(1)
         stage.commits(1)
-        assert stage.shipping.journal().dropped == 3
+        assert stage.shipping.current_status().dropped == 3
 
     run_scenario(act)
     assert len([line for line in caplog.messages if line.startswith("3 events were deleted")]) == 1
@@ -274,7 +274,7 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
     async def act(stage: Stage) -> None:
         monkeypatch.setattr(journal_shipper, "ChildProcess", refuse)
         stage.commits(10)
-        assert "Resource temporarily unavailable" in stage.shipping.journal().failing
+        assert "Resource temporarily unavailable" in stage.shipping.current_status().failing
         monkeypatch.setattr(journal_shipper, "ChildProcess", FakeChild)
         replies: list[str] = []
         stage.shipping.ship(replies.append)
@@ -346,13 +346,13 @@ def test_the_stop_tries_once() -> None:
 
 def test_the_age_is_that_of_the_oldest_event() -> None:
     async def act(stage: Stage) -> None:
-        assert stage.shipping.journal().seconds == 0
+        assert stage.shipping.current_status().seconds == 0
         stage.commits(10)
         await asyncio.sleep(0.05)
         stage.commits(1)
-        assert stage.shipping.journal().seconds >= 0.05
+        assert stage.shipping.current_status().seconds >= 0.05
         stage.child().ships(11)
-        assert 0 <= stage.shipping.journal().seconds < 0.05
-        assert stage.shipping.journal().events == 1
+        assert 0 <= stage.shipping.current_status().seconds < 0.05
+        assert stage.shipping.current_status().events == 1
 
     run_scenario(act)

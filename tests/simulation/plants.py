@@ -28,13 +28,13 @@ def a_reply_before_its_commit() -> None:
 
 
 def a_lost_wake_up() -> None:
-    serve, calls = Assignments.serve, count(1)
+    serve, calls = Assignments.serve_waiters, count(1)
 
     def sometimes(self: Assignments, queue: Any, now: int) -> None:
         if next(calls) % 10:
             serve(self, queue, now)
 
-    Assignments.serve = sometimes  # type: ignore[method-assign]
+    Assignments.serve_waiters = sometimes  # type: ignore[method-assign]
 
 
 def partial_undo() -> None:

@@ -261,7 +261,7 @@ class Life:
             )
         # Messages to several sessions are sent in an order that a replay repeats.
         self.server.sessions = InOrder()  # type: ignore[assignment]
-        self.server.with_messages = InOrder()  # type: ignore[assignment]
+        self.server.connections_with_messages = InOrder()  # type: ignore[assignment]
         self.server.buffers._sessions = self.server.sessions
         self.loop.after_each = self._check
         self.loop.create_task(self._open())

@@ -31,17 +31,17 @@ def check_promises(engine: Engine, promises: Promises) -> None:
 def check_limits(engine: Engine, now: int) -> None:
     """No job is parked while its key has capacity."""
     limits = engine.limits
-    if not limits.waiting or engine.unavailable:
+    if not limits.parked_by_key or engine.unavailable:
         return
     ready: Counter[str] = Counter()
     for job in engine.jobs.values():
         if job.state == READY and parked_of(job) is None:
             ready.update(keys_of(job))
-    for key in limits.waiting:
+    for key in limits.parked_by_key:
         maximum = limits.maximum(key, now)
         room = maximum - limits.usage(key) - ready[key] if maximum else 1
         parked = limits.parked(key)
-        if key and parked and room >= 1 and key not in limits.freed:
+        if key and parked and room >= 1 and key not in limits.freed_keys:
             raise BrokenPromise(f"{parked[0]} waits for {key}, which has room")
 
 

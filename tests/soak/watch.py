@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 
 from millrace.admin.client import request
-from millrace.server.control_socket import short_address, socket_of
+from millrace.server.control_socket import control_socket_path, short_address
 from server_process import ServerProcess
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def sizes(folder: Path) -> dict[str, float]:
     """Sizes reported by the server."""
-    with short_address(socket_of(folder)) as name:
+    with short_address(control_socket_path(folder)) as name:
         (answer,) = request(name, {"sizes": True}, 60)
     found: dict[str, float] = json.loads(bytes(answer))
     return found

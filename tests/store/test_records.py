@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from millrace.engine.details import JobDetails, LastError, Parked
-from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime, ensure_history
+from millrace.engine.details import JobDetails, LastError, LimitWait
+from millrace.engine.job import Extra, Failure, Job, JobTotals, LeaseHistory, ensure_history
 from millrace.engine.limits import Limit, read_limit
 from millrace.engine.recurring import RecurringJob, read_recurring
-from millrace.engine.statistics import QueueDay, Spread
+from millrace.engine.statistics import DurationSummary, QueueDay
 from millrace.store import records
 from support.plain import copy_of, values
 
@@ -45,10 +45,10 @@ def plain_job() -> Job:
 def full_job() -> Job:
     details = JobDetails(
         5, [(1, "put", {"q": "a"})], [("red", 3)], 11, True, LastError("g", "m", 1.5, "w"), "r1", 12,
-        ["k"], 13, Parked("k", 14, 5), ["l"], True, -15, 16,
+        ["k"], 13, LimitWait("k", 14, 5), ["l"], True, -15, 16,
     )  # fmt: skip
     extra = Extra(["red"], [3, 4], b"\x00", True, "dead", details, "load", 60)
-    lifetime = Lifetime(2, 1, 3, 4, 5, 6, 7, "first", False)
+    lifetime = JobTotals(2, 1, 3, 4, 5, 6, 7, "first", False)
     failure = Failure(1, 2, "G", "M", ["a", "b"])
     history = LeaseHistory(2, 1, 40, 50, "w1", 4, failure, 90, "failed", lifetime)
     return Job(
@@ -58,7 +58,9 @@ def full_job() -> Job:
 
 
 def full_day() -> QueueDay:
-    return QueueDay("q", 20000, Spread(2, 1.5, 0.5, {0: 1, 60: 1}), Spread(), 1, 2, 3)
+    return QueueDay(
+        "q", 20000, DurationSummary(2, 1.5, 0.5, {0: 1, 60: 1}), DurationSummary(), 1, 2, 3
+    )
 
 
 @pytest.mark.parametrize(("job", "record"), [(plain_job(), PLAIN), (full_job(), FULL)])

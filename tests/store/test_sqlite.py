@@ -289,7 +289,7 @@ def busy_day(scene: Scene, store: SqliteStore) -> list[tuple]:
 def test_statistics_after_a_restart_equal_a_fold_over_all_events(scene, store, open_store):
     events = busy_day(scene, store)
     expected = Statistics()
-    expected.fold(events)
+    expected.add_events(events)
     assert len(expected.days) > 2
     assert days_of(scene.engine.statistics) == days_of(expected)
     store = open_store()
@@ -303,7 +303,7 @@ def test_statistics_are_right_although_the_outbox_lost_its_oldest(open_store):
     events = busy_day(scene, store)
     assert outbox(store)[0][0] > 1
     expected = Statistics()
-    expected.fold(events)
+    expected.add_events(events)
     assert days_of(open_store().load().statistics) == days_of(expected)
 
 
@@ -316,7 +316,7 @@ def test_statistics_are_right_after_a_failure_in_the_middle(scene, store, open_s
         scene.engine.unavailable = store.fail = ""
     events += busy_day(scene, store)
     expected = Statistics()
-    expected.fold(events)
+    expected.add_events(events)
     assert days_of(scene.engine.statistics) == days_of(expected)
     assert days_of(open_store().load().statistics) == days_of(expected)
 

@@ -7,7 +7,7 @@ import pytest
 from failing_stores import FailingMemoryStore
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
-from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
+from millrace.engine.job import Extra, Failure, Job, JobTotals, LeaseHistory
 from millrace.engine.states import DONE, LEASED, READY
 from millrace.protocols.spec import protocol_rules
 from millrace.store import StoreWriteFailed
@@ -100,7 +100,7 @@ def full_job(seq: int) -> Job:
         failure=Failure(START + 5, START + 6, "Group", "Message\n", ["one", "", "ünicode"]),
         ended_at=START + 7,
         outcome="completed",
-        lifetime=Lifetime(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
+        lifetime=JobTotals(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
     )
     return Job(
         seq=seq,

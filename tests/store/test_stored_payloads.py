@@ -120,7 +120,7 @@ def test_a_payload_that_changes_during_its_commit_stays_in_memory(scene, store):
     scene.engine.update(job, payload=LARGE[::-1])
     store.commit()
     for seq, payload in store.take_stored_payloads().items():
-        scene.engine.payloads.stored(seq, payload)
+        scene.engine.payloads.move_out_of_memory(seq, payload)
     assert scene.engine.payload(job) == LARGE[::-1]
     commit(scene.engine, store)
     assert scene.engine.payload(job) == LARGE[::-1]

@@ -8,13 +8,13 @@ import pyarrow as pa
 from engine_history import History, collect
 
 from event_tables import event_run
-from millrace.engine.events import EVENT_VERSION, Row
+from millrace.engine.events import EVENT_VERSION, EventTuple
 from millrace.journal.events_table import EventsTable
 from millrace.journal.location import LakeLocation
 from millrace.pipeline.snapshot import Snapshot, schema
 from millrace.pipeline.tables import Derived
 
-Rows = Mapping[str, Sequence[Row]]
+Rows = Mapping[str, Sequence[EventTuple]]
 
 
 def ship(lake: LakeLocation, rows: Rows, start: Mapping[str, int], end: Mapping[str, int]) -> None:

@@ -149,7 +149,7 @@ class FixedHost:
 
 
 class FixedShipper:
-    def journal(self) -> ShippingStatus:
+    def current_status(self) -> ShippingStatus:
         return ShippingStatus("s1", "/d/lake", 10, 8, 2, 300, 1.5, 0, 4, "")
 
     def ship(self, done: Any) -> None:
@@ -179,7 +179,7 @@ class SceneClient:
         room, wire = self._room, self._room.wire
         before = len(wire.replies)
         wire.receive(msgspec.json.encode(request) + b"\n")
-        for touched in list(room.hub.with_messages):
+        for touched in list(room.hub.connections_with_messages):
             touched.session.flush()
         return [bytes(content(line)) for line in wire.replies[before:]]
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.engine.statistics import SLOTS, Spread, histogram_slot
+from millrace.engine.statistics import HISTOGRAM_BUCKETS, DurationSummary, histogram_slot
 from millrace.records import DayTotals, Sample
 from millrace.web.charts import error_rate, history, rates, slot_label, slots, spark
 
@@ -82,5 +82,5 @@ class TestSlots:
         assert int(first) * size <= seconds < (int(first) + 1) * size
 
     def test_only_filled_slots_are_listed_in_order(self):
-        spread = Spread(3, 1.0, 0.0, {147: 1, 0: 2, SLOTS: 9})
+        spread = DurationSummary(3, 1.0, 0.0, {147: 1, 0: 2, HISTOGRAM_BUCKETS: 9})
         assert slots(spread) == [(0, "0 to 1 s", 2), (147, "6 to 7 d", 1)]

@@ -172,7 +172,7 @@ def timeout(hub: AdminService, job: Job, request: ActionRequest, now: int) -> No
     if job.holder_protocol == QLESS and qless is not None:
         locks.revoke(qless, now, job, engine.time_of(job, now))
     else:
-        group, message = engine.rules.policies[job.origin].expired
+        group, message = engine.rules.policies[job.origin].expiry_error
         engine.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
 
 

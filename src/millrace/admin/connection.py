@@ -238,7 +238,7 @@ class AdminConnection(Connection):
         if name == "ship":
             shipper.ship(self._shipped)  # replies later
         else:
-            self._send(shipper.journal())
+            self._send(shipper.current_status())
 
     def _send_all(self, running: Iterator[Reply | None]) -> Iterator[None]:
         """Carry out a long operation, and send each of its replies."""
@@ -277,8 +277,8 @@ class AdminConnection(Connection):
         if failing:
             self._refuse(AdminError(failing, "unavailable"))
         else:
-            self._send(shipper.journal())
-        self.hub.with_messages.add(self)
+            self._send(shipper.current_status())
+        self.hub.connections_with_messages.add(self)
 
     # Leases
 

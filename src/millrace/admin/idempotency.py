@@ -12,7 +12,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import DAY
-from millrace.engine.settings import IDEMPOTENCY
+from millrace.engine.settings import IDEMPOTENCY_PREFIX
 from millrace.records import PushedJobs
 
 from .errors import AdminError
@@ -50,7 +50,7 @@ class IdempotencyKeys:
         if len(key) > MAX_KEY_LENGTH:
             raise AdminError(f"An idempotency key has at most {MAX_KEY_LENGTH} characters.")
         self.expire(now)
-        note = self._engine.settings.get(IDEMPOTENCY + key)
+        note = self._engine.settings.get(IDEMPOTENCY_PREFIX + key)
         if note is None:
             self._check_room()
             return None
@@ -69,7 +69,7 @@ class IdempotencyKeys:
     def add(self, key: str, digest: str, reply: PushedJobs, now: int) -> None:
         self._refresh()
         note = msgspec.msgpack.encode(RememberedPush(now, digest, reply))
-        self._engine.set_setting(IDEMPOTENCY + key, note)
+        self._engine.set_setting(IDEMPOTENCY_PREFIX + key, note)
         self._keys[key] = (now, len(note))
         self._size += len(note)
 
@@ -84,7 +84,7 @@ class IdempotencyKeys:
 
     def _remove(self, key: str) -> None:
         self._size -= self._keys.pop(key)[1]
-        self._engine.set_setting(IDEMPOTENCY + key, None)
+        self._engine.set_setting(IDEMPOTENCY_PREFIX + key, None)
 
     def _check_room(self) -> None:
         if len(self._keys) >= MAX_KEYS or self._size >= MAX_KEY_BYTES:
@@ -100,9 +100,9 @@ class IdempotencyKeys:
             return
         self._built_for = (engine.revert_count, engine.flush_count)
         found = {
-            key.removeprefix(IDEMPOTENCY): (_decode(note).pushed_at, len(note))
+            key.removeprefix(IDEMPOTENCY_PREFIX): (_decode(note).pushed_at, len(note))
             for key, note in engine.settings.items()
-            if key.startswith(IDEMPOTENCY)
+            if key.startswith(IDEMPOTENCY_PREFIX)
         }
         self._keys = OrderedDict(sorted(found.items(), key=lambda item: item[1]))
         self._size = sum(size for _, size in found.values())

@@ -16,7 +16,7 @@ class ImportedIds:
         engine = self._engine
         state = (source, engine.revert_count, imports.runs_of(engine, source).complete)
         if state != self._state:
-            self._state, self._ids = state, imports.known_ids(engine, source)
+            self._state, self._ids = state, imports.known_digests(engine, source)
         return self._ids
 
     def clear(self) -> None:

@@ -7,11 +7,11 @@ from millrace.engine import imports
 from millrace.engine.details import JobDetails, LastError
 from millrace.engine.engine import Engine
 from millrace.engine.errors import LoadError
-from millrace.engine.imports import History
+from millrace.engine.imports import ImportedHistory
 from millrace.engine.job import Failure, NewJob
 from millrace.engine.recurring import RecurringJob
-from millrace.engine.settings import DAYS
-from millrace.engine.statistics import QueueDay, Spread
+from millrace.engine.settings import DAYS_PREFIX
+from millrace.engine.statistics import DurationSummary, QueueDay
 from millrace.protocols.http.pushes import check_queue
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.registry import PROTOCOL_NAMES, QLESS
@@ -108,12 +108,12 @@ def _stage(hub: AdminService, request: ImportJobs) -> Steps:
             found.done += 1
             staged.append(job.jid)
         if number % IMPORT_SLICE_SIZE == 0:
-            imports.remember(engine, source, request.run, staged)
+            imports.store_digests(engine, source, request.run, staged)
             staged = []
             yield None
             _check_kept(engine, undone)
             _need_open(hub, request)
-    imports.remember(engine, source, request.run, staged)
+    imports.store_digests(engine, source, request.run, staged)
     yield found
 
 
@@ -213,14 +213,14 @@ def _details(job: ImportedJob, given: ImportedDetails) -> JobDetails:
     )
 
 
-def _history(job: ImportedJob) -> History:
+def _history(job: ImportedJob) -> ImportedHistory:
     failed = job.failure
     failure = None
     if failed is not None:
         failure = Failure(
             failed.first_at, failed.last_at, failed.group, failed.message, failed.backtrace
         )
-    return History(
+    return ImportedHistory(
         job.created, job.attempts, job.failures, failure, job.result, job.waits_for, job.dead
     )
 
@@ -253,7 +253,7 @@ def _apply(hub: AdminService, settings: ImportedSettings) -> None:
     for day, processed, failures in settings.days:
         before = day_totals(engine, day) or DayTotals(day, 0, 0)
         total = (processed + before.processed, failures + before.failures)
-        engine.set_setting(f"{DAYS}{day}", b"%d %d" % total)
+        engine.set_setting(f"{DAYS_PREFIX}{day}", b"%d %d" % total)
 
 
 def _recurring_job(given: ImportedRecurringJob) -> RecurringJob:
@@ -287,8 +287,8 @@ def _queue_day(given: ImportedQueueDay) -> QueueDay:
     )
 
 
-def _spread(given: ImportedDurations) -> Spread:
-    return Spread(given.count, given.mean, given.vk, given.histogram)
+def _spread(given: ImportedDurations) -> DurationSummary:
+    return DurationSummary(given.count, given.mean, given.vk, given.histogram)
 
 
 def _need_qless(qless: Qless | None) -> Qless:

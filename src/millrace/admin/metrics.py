@@ -74,7 +74,7 @@ def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Me
         yield None
     engine.current_statistics()
     recent, measured = engine.recent_durations, hub.samples.measured
-    journal = _NOWHERE if hub.keeper is None else hub.keeper.journal()
+    journal = _NOWHERE if hub.keeper is None else hub.keeper.current_status()
     detail = None if hub.host is None else hub.host.detail()
     yield Metrics(
         now=now,

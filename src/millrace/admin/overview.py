@@ -193,7 +193,7 @@ def get_counters(hub: AdminService) -> Iterator[Counters]:
     engine = hub.engine
     statistics = engine.current_statistics()
     names, keys = list(engine.tables.queues), list(statistics.days)
-    since = statistics.since(engine.clock)
+    since = statistics.first_retained_day(engine.last_known_time)
     world = (engine.flush_count, engine.revert_count)
     others = len(names)
     for first in range(0, max(1, others + len(keys)), COUNTERS_SLICE_SIZE):

@@ -91,8 +91,8 @@ def queue_record(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
         paused=queue.paused,
         counts=list(queue.counts),
         oldest=0 if oldest is None else oldest.ready_at,
-        wait=latency(recent.waited(queue.name)),
-        run=latency(recent.ran(queue.name)),
+        wait=latency(recent.wait_percentiles(queue.name)),
+        run=latency(recent.run_percentiles(queue.name)),
         limit=_limit(hub, queue.name, now),
         waiters=len(queue.waiters),
         last_fetch_at=queue.last_requested_at,
@@ -176,7 +176,7 @@ def _clear(
 ) -> Iterator[BulkProgress | None]:
     """Remove the jobs that are ready now, in slices. Then remove the queue if requested."""
     engine = hub.engine
-    undone, last = engine.revert_count, (engine.next_seq, engine.clock)
+    undone, last = engine.revert_count, (engine.next_seq, engine.last_known_time)
     acted = BulkProgress(0, [], total=len(queue.ready), finished=False)
     told = 0
     try:

@@ -63,7 +63,7 @@ def list_recurring(
 def _recurring(kept: RecurringJob) -> RecurringRecord:
     return RecurringRecord(
         jid=kept.jid,
-        kind=shorten(kept.klass),
+        kind=shorten(kept.kind),
         queue=shorten(kept.queue),
         interval=_finite(kept.interval),
         priority=_finite(kept.priority),
@@ -72,9 +72,9 @@ def _recurring(kept: RecurringJob) -> RecurringRecord:
         tags=[shorten(str(tag)) for tag in kept.tags[:MAX_LISTED_TAGS]],
         next_at=kept.next,
         count=kept.count,
-        payload=kept.data[:MAX_RECURRING_PAYLOAD],
-        size=len(kept.data),
-        limits=[shorten(name) for name in kept.throttles[:MAX_LISTED_JOBS]],
+        payload=kept.payload[:MAX_RECURRING_PAYLOAD],
+        size=len(kept.payload),
+        limits=[shorten(name) for name in kept.limits[:MAX_LISTED_JOBS]],
     )
 
 
@@ -130,7 +130,7 @@ def _count_tags(tags: dict[str, dict[int, int]]) -> Generator[None, None, dict[s
 
 def list_limits(hub: AdminService, _: bool, now: int) -> Iterator[LimitPage | None]:
     limits = hub.engine.limits
-    known = list(limits.by_key.keys() | limits.waiting.keys() - {""})
+    known = list(limits.by_key.keys() | limits.parked_by_key.keys() - {""})
     names, _more = yield from page_of(known, None, MAX_PAGE_SIZE)
     rows = []
     for number, name in enumerate(names, 1):
@@ -145,8 +145,8 @@ def _limit(limits: Limits, name: str, now: int) -> LimitRecord:
     return LimitRecord(
         name=name,
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
-        expires_at=0 if limit is None else min(limit.expires, FOREVER),
-        holders=[shorten(job.jid) for job in limits.some_holding(name, MAX_LISTED_JOBS)],
+        expires_at=0 if limit is None else min(limit.expires_at, FOREVER),
+        holders=[shorten(job.jid) for job in limits.first_leased_jobs(name, MAX_LISTED_JOBS)],
         waiting=[shorten(job.jid) for job in limits.some_parked(name, MAX_LISTED_JOBS)],
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 from millrace.engine.durations import ServerDurations
 from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
-from millrace.engine.settings import DAYS
+from millrace.engine.settings import DAYS_PREFIX
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, HISTORY_DAYS
 from millrace.records import DayTotals, Sample
@@ -130,11 +130,11 @@ def note_days(engine: Engine, now: int) -> None:
         day = day_totals(engine, number)
         if day is not None:
             value = b"%d %d" % (day.processed, day.failures)
-            if engine.settings.get(f"{DAYS}{number}") != value:
-                engine.set_setting(f"{DAYS}{number}", value)
+            if engine.settings.get(f"{DAYS_PREFIX}{number}") != value:
+                engine.set_setting(f"{DAYS_PREFIX}{number}", value)
     for number in range(today - 2 * HISTORY_DAYS, today - HISTORY_DAYS + 1):
-        if f"{DAYS}{number}" in engine.settings:
-            engine.set_setting(f"{DAYS}{number}", None)
+        if f"{DAYS_PREFIX}{number}" in engine.settings:
+            engine.set_setting(f"{DAYS_PREFIX}{number}", None)
 
 
 def day_totals(engine: Engine, number: int) -> DayTotals | None:
@@ -143,7 +143,7 @@ def day_totals(engine: Engine, number: int) -> DayTotals | None:
     """
     total, noted = (
         engine.current_statistics().totals().get(number),
-        engine.settings.get(f"{DAYS}{number}"),
+        engine.settings.get(f"{DAYS_PREFIX}{number}"),
     )
     processed, failures = (0, 0) if noted is None else map(int, noted.split())
     if total is not None and total.processed >= processed:

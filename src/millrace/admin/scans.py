@@ -126,7 +126,7 @@ class FailureScan:
         self.total = 0 if group is None else len(group.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
-        yield from self._failing.complete()
+        yield from self._failing.index_remaining()
         group = self._failing.get(self._shape)
         if group is not None:
             yield from IndexScan(group.jobs).go(after)

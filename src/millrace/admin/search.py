@@ -15,7 +15,7 @@ from zlib import crc32
 import msgspec
 
 from millrace.engine.engine import Engine
-from millrace.engine.failure_groups import ErrorGroup
+from millrace.engine.failure_groups import JobFailureGroup
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
@@ -318,8 +318,8 @@ GROUP_SAMPLE_SIZE: Final = 50
 
 def list_failures(hub: AdminService, request: ListFailures, _: int) -> Iterator[FailurePage | None]:
     failing = hub.engine.failure_groups
-    yield from failing.complete()
-    keys, found = list(failing), list[ErrorGroup]()
+    yield from failing.index_remaining()
+    keys, found = list(failing), list[JobFailureGroup]()
     for first in range(0, len(keys), GROUP_SLICE_SIZE):
         some = [failing.get(key) for key in keys[first : first + GROUP_SLICE_SIZE]]
         found += [group for group in some if group is not None]
@@ -334,7 +334,7 @@ def list_failures(hub: AdminService, request: ListFailures, _: int) -> Iterator[
     yield FailurePage(groups, len(failing), failing.count)
 
 
-def _told(group: ErrorGroup) -> FailureGroup:
+def _told(group: JobFailureGroup) -> FailureGroup:
     newest = group.newest
     failure = newest.failure
     some = islice(group.jobs.values(), GROUP_SAMPLE_SIZE)

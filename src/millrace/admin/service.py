@@ -50,7 +50,7 @@ Reply = msgspec.Struct | dict[str, Any]
 class ShipperPort(Protocol):
     """The component that ships the journal."""
 
-    def journal(self) -> ShippingStatus: ...
+    def current_status(self) -> ShippingStatus: ...
 
     def ship(self, done: Callable[[str], None]) -> None:
         """Ship all committed events, then call `done` with an error message or an empty string."""
@@ -103,7 +103,7 @@ class AdminService(Hub):
         if name == "sample":
             self.engine.set_alarm((self, name), self.samples.take(now))
             self.idempotency.expire(now)
-        if self.engine.failure_groups.index_some():
+        if self.engine.failure_groups.index_batch():
             self.engine.set_alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)
 
     @property

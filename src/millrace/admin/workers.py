@@ -137,7 +137,7 @@ def _introduce(row: WorkerRecord, worker: Worker) -> None:
     row.pid, row.rss_kb = worker.pid, worker.rss_kb
     row.labels = [shorten(label) for label in worker.labels[:MAX_LABELS]]
     row.state = WORKER_STATES[worker.state]
-    row.started_at, row.heartbeat_at = worker.started_at, worker.beat_at
+    row.started_at, row.heartbeat_at = worker.started_at, worker.last_heartbeat_at
     row.connections = worker.connections
 
 

@@ -11,7 +11,7 @@ from millrace.admin.client import COMMAND_TIMEOUT, request
 from millrace.admin.errors import AdminError
 from millrace.cli.tables import printable
 from millrace.records import ExplainedJobs, JobExplanation
-from millrace.server.control_socket import short_address, socket_of
+from millrace.server.control_socket import control_socket_path, short_address
 
 
 class NotAnswered(Exception):
@@ -42,7 +42,7 @@ def follow(
     folder: Path, operation: dict[str, Any], patience: float = COMMAND_TIMEOUT
 ) -> Iterator[msgspec.Raw]:
     """The same replies as they arrive; `patience` is the time between two of them."""
-    with admin_errors(folder), short_address(socket_of(folder)) as path:
+    with admin_errors(folder), short_address(control_socket_path(folder)) as path:
         yield from request(path, operation, patience)
 
 

@@ -124,7 +124,7 @@ def _run(server: "subprocess.Popen[str]", rate: float, seconds: float, *, json: 
     if json:
         sys.stdout.write(jsonlib.dumps({"pages": pages, "ports": ports}) + "\n")
     else:
-        sys.stdout.write(f"Pages: {pages}  (Ctrl-C stops)\n")
+        sys.stdout.write(f"Pages: {pages}  (press Ctrl-C to stop)\n")
     sys.stdout.flush()
     producers = Producers(ports)
     until = time.monotonic() + seconds if seconds else float("inf")

@@ -13,7 +13,7 @@ from millrace.cli.control import NotAnswered, admin_errors
 from millrace.cli.output import ProgressBar
 from millrace.cli.remote import user_name
 from millrace.records import ImportedJob, ImportJobs, ImportProgress
-from millrace.server.control_socket import short_address, socket_of
+from millrace.server.control_socket import control_socket_path, short_address
 
 #: Requests that are sent before the first reply is read: the command reads the next jobs while the
 #: server stores these.
@@ -104,7 +104,7 @@ class ImportTarget:
     def _open(self) -> None:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(COMMAND_TIMEOUT)
-        with short_address(socket_of(self._folder)) as path:
+        with short_address(control_socket_path(self._folder)) as path:
             connection.connect(path)
         self._connection, self._stream = connection, connection.makefile("rb")
         connection.sendall(hello())

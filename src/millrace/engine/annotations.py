@@ -8,7 +8,7 @@ from .job import NO_PROTOCOL, Extra, Job
 from .jobs_by_seq import JobsBySeq
 
 #: The prefix of the settings with tracked ids. Do not change it: existing databases use it.
-TRACKED: Final = "qless/tracked/"
+TRACKED_PREFIX: Final = "qless/tracked/"
 
 
 class Annotations(Component):
@@ -42,7 +42,7 @@ class Annotations(Component):
         self._jobs = jobs
 
     def clear(self) -> None:
-        """Remove all tags."""
+        """Empty the index of tags. The jobs keep their tags, and tracked ids stay."""
         self.tags.clear()
 
     def set_tags(self, job: Job, tags: list[Any]) -> None:
@@ -69,8 +69,8 @@ class Annotations(Component):
         """Read the tracked ids from the durable settings."""
         self.tracked.clear()
         for key, value in settings.items():
-            if key.startswith(TRACKED):
-                self.tracked[key[len(TRACKED) :]] = int(value.split()[0])
+            if key.startswith(TRACKED_PREFIX):
+                self.tracked[key[len(TRACKED_PREFIX) :]] = int(value.split()[0])
 
     # Checks
 
@@ -108,7 +108,7 @@ class Annotations(Component):
                     )
 
 
-def tracking(when: int, origin: int) -> bytes:
+def encode_tracking(when: int, origin: int) -> bytes:
     """The durable setting of a tracked id: the start, and the protocol that tracks it, if any."""
     return b"%d" % when if origin == NO_PROTOCOL else b"%d %d" % (when, origin)
 
@@ -144,12 +144,12 @@ def ensure_details(job: Job) -> JobDetails:
     return job.extra.details
 
 
-def own_details(job: Job) -> JobDetails | None:
+def existing_details(job: Job) -> JobDetails | None:
     """The details of a job, or None if it has none."""
     return None if job.extra is None else job.extra.details
 
 
 def read_details(job: Job) -> JobDetails:
     """The details of a job, for reading only. A job without details does not get any."""
-    own = own_details(job)
+    own = existing_details(job)
     return new_details(job) if own is None else own

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from .errors import NoSuchJob
 from .job import Extra, Job, NewJob, id_from_seq
-from .job_timers import TTL_TIMER
+from .job_timers import TTL_KEY_OFFSET
 from .states import NEW, READY
 
 if TYPE_CHECKING:
@@ -19,73 +19,73 @@ class Arrivals:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._own_clock = engine.rules.own_clock
+        self._own_clock = engine.rules.own_clock_protocols
         self._queues, self._table = engine.queues, engine.table
         self._positions = engine.positions
         self._transitions = engine.transitions
 
-    def push(self, push: NewJob, now: int) -> Job:
+    def push(self, new_job: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
         engine = self._engine
-        queue = self._queues.get(push.queue)
+        queue = self._queues.get(new_job.queue)
         if queue is None or not queue.registered:
-            queue = engine.queue_set.open(push.queue, engine.change_set)
+            queue = engine.queue_set.open(new_job.queue, engine.change_set)
         seq = engine.next_seq
         engine.next_seq = seq + 1
-        position = push.position
+        position = new_job.position
         if not position:
-            if push.origin in self._own_clock:
-                position = self._positions.tied.of_new_job(push.queue, now)
+            if new_job.origin in self._own_clock:
+                position = self._positions.tied.position_of_new_job(new_job.queue, now)
             elif now > self._positions.last:  # the usual case, inlined
                 self._positions.last = position = now
             else:
                 position = self._positions.next(now)
         extra = None
         if (
-            push.tags
-            or push.blockers
-            or push.transient
-            or push.dead_queue
-            or push.details is not None
-            or push.load
-            or push.retention >= 0
+            new_job.tags
+            or new_job.blockers
+            or new_job.transient
+            or new_job.dead_queue
+            or new_job.details is not None
+            or new_job.load
+            or new_job.retention >= 0
         ):
-            extra = self._extra(push, seq)
-        jid = push.jid or id_from_seq(seq)
+            extra = self._extra(new_job, seq)
+        jid = new_job.jid or id_from_seq(seq)
         job = Job(
             seq,
             jid,
-            push.kind,
-            push.payload,
-            push.origin,
+            new_job.kind,
+            new_job.payload,
+            new_job.origin,
             now,
-            push.lease_duration,
-            push.retries,
-            push.wire_fields,
+            new_job.lease_duration,
+            new_job.retries,
+            new_job.wire_fields,
             queue.name,
             NEW,
-            push.rank,
+            new_job.rank,
             position,
-            push.due_at,
+            new_job.due_at,
             0,
             None,
             extra,
-            push.expires_at,
-            push.max_attempts,
+            new_job.expires_at,
+            new_job.max_attempts,
         )
         self._table.add(job)
         if extra is not None and extra.tags:
             engine.annotations.add(job)
         if engine.records_transitions:
             engine.change_set.new[seq] = job
-        if push.expires_at:
-            engine.timers.set(seq + TTL_TIMER, push.expires_at)
+        if new_job.expires_at:
+            engine.timers.set(seq + TTL_KEY_OFFSET, new_job.expires_at)
         state = (
             READY
-            if extra is None and push.due_at <= now
+            if extra is None and new_job.due_at <= now
             else self._transitions.start_state(job, now)
         )
-        self._transitions.apply(job, queue, "pushed", state, now, push.origin)
+        self._transitions.apply(job, queue, "pushed", state, now, new_job.origin)
         engine.caller.must_wait = True
         return job
 
@@ -93,30 +93,30 @@ class Arrivals:
         """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
         jobs: list[Job] = []
         pushes = list(pushes)
-        for number, push in enumerate(pushes):
-            if any(b == 0 or b < -number for b in push.blockers):
+        for number, new_job in enumerate(pushes):
+            if any(b == 0 or b < -number for b in new_job.blockers):
                 raise NoSuchJob(f"job {number} waits for a job that does not precede it")
-        for push in pushes:
-            if push.blockers:
-                push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]
-            jobs.append(self.push(push, now))
+        for new_job in pushes:
+            if new_job.blockers:
+                new_job.blockers = [b if b > 0 else jobs[b].seq for b in new_job.blockers]
+            jobs.append(self.push(new_job, now))
         return jobs
 
-    def _extra(self, push: NewJob, seq: int) -> Extra | None:
+    def _extra(self, new_job: NewJob, seq: int) -> Extra | None:
         """The rare fields of a job, or None if it has none of them."""
-        unique = dict.fromkeys(push.blockers)
+        unique = dict.fromkeys(new_job.blockers)
         dependencies = self._engine.dependencies
-        blockers = [b for b in unique if b == seq or dependencies.can_block(b, push.origin)]
+        blockers = [b for b in unique if b == seq or dependencies.can_block(b, new_job.origin)]
         for blocker in blockers:
             dependencies.link(blocker, seq)
         extra = Extra(
-            push.tags,
+            new_job.tags,
             blockers,
             None,
-            push.transient,
-            push.dead_queue,
-            push.details,
-            push.load,
-            push.retention,
+            new_job.transient,
+            new_job.dead_queue,
+            new_job.details,
+            new_job.load,
+            new_job.retention,
         )
         return None if extra.is_empty else extra

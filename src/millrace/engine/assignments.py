@@ -29,11 +29,11 @@ class Assignments:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._bound = engine.rules.bound
+        self._bound = engine.rules.bound_protocols
         self._queues, self._waiters = engine.queues, engine.waiters
         self._limits, self._recurring = engine.limits, engine.recurring
         self._transitions = engine.transitions
-        #: The queues that `serve_held` serves; None if `serve` serves them at once.
+        #: The queues that `serve_held` serves; None if `serve_waiters` serves them at once.
         self._held: dict[str, Queue] | None = None
 
     def lease(
@@ -51,14 +51,14 @@ class Assignments:
             return None
         for name in queues:
             if self._recurring.by_queue:
-                self._recurring.request(name, now)
+                self._recurring.push_on_request(name, now)
             queue = self._queues.get(name)
             if queue is None or queue.paused:
                 continue
             if not self._limits.in_use:
                 job = queue.ready.pop()
             else:
-                job = self._limits.next_job(queue, now, counted=engine.caller.own_clock)
+                job = self._limits.next_job(queue, now, concurrency_checked=engine.caller.own_clock)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now, until, since):
                     engine.caller.must_wait = True
@@ -66,7 +66,7 @@ class Assignments:
             queue.last_requested_at = now
         return None
 
-    def lease_from_random(
+    def lease_from_random_queue(
         self, queues: Iterable[str], holder: str, actor: int, now: int
     ) -> Job | None:
         """Choose a random queue of this list that has ready jobs, and lease its first job."""
@@ -76,7 +76,7 @@ class Assignments:
         if self._recurring.by_queue:
             queues = list(queues)
             for name in queues:
-                self._recurring.request(name, now)
+                self._recurring.push_on_request(name, now)
         found = [self._queues[name] for name in queues if name in self._queues]
         found = [queue for queue in found if queue.counts[READY] and not queue.paused]
         while found:
@@ -111,8 +111,10 @@ class Assignments:
         if self._lease_to(job, queue, holder, actor, now, until, since):
             self._engine.caller.must_wait = True
 
-    def serve(self, queue: Queue, now: int) -> None:
-        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
+    def serve_waiters(self, queue: Queue, now: int) -> None:
+        """Lease ready jobs to waiters by the server's clock. The client that has waited longest
+        is the first.
+        """
         if self._held is not None:
             self._held[queue.name] = queue
             return
@@ -122,7 +124,7 @@ class Assignments:
             now = caller.server_time(now)
             caller.own_clock = False
             try:
-                self.serve(queue, now)
+                self.serve_waiters(queue, now)
             finally:
                 caller.own_clock = True
             return
@@ -135,7 +137,7 @@ class Assignments:
         job = self._next_job(queue, now)
         if job is None:
             return False
-        if not queue.waiters:  # `_next_job` settled limits, which served the waiters
+        if not queue.waiters:  # `_next_job` can unpark jobs and give them to these waiters
             queue.ready.add(job)
             return False
         waiter = next(iter(queue.waiters.values()))
@@ -155,15 +157,15 @@ class Assignments:
         return True
 
     def serve_held(self, now: int) -> None:
-        """Serve the queues whose jobs became ready since `hold`: the longest waiter first, from the
-        first of its queues that has a job.
+        """Serve the queues whose jobs became ready since `hold`. The client that has waited longest
+        is the first, and gets a job of the first of its queues that has one.
         """
         held, self._held = self._held, None
         if not held:
             return
         if len(held) == 1:
             for queue in held.values():
-                self.serve(queue, now)
+                self.serve_waiters(queue, now)
             return
         caller = self._engine.caller
         own_clock = caller.own_clock
@@ -204,7 +206,7 @@ class Assignments:
     def serve_all(self, now: int) -> None:
         """Lease ready jobs of all queues to waiters."""
         for queue in list(self._queues.values()):
-            self.serve(queue, now)
+            self.serve_waiters(queue, now)
 
     def _next_job(self, queue: Queue, now: int) -> Job | None:
         """Remove the next ready job that the limits permit from its queue, and return it."""

@@ -15,7 +15,7 @@ from .job import (
     ensure_history,
     ensure_lifetime,
 )
-from .leases import use_server_clock
+from .leases import convert_lease_start
 from .policies import RetryDecision
 from .retention import RETENTION_SETTING, TRIM_BATCH_SIZE, TRIM_TIMER
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
@@ -24,12 +24,13 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The maximum number of earlier failures whose backtraces a job keeps, and the maximum numbers of
-#: characters of these backtraces and of each message: the store writes them again with each change
-#: to the job.
+# The store writes the earlier failures of a job again with each change to the job.
+#: Maximum number of earlier failures whose backtraces a job keeps.
 MAX_EARLIER_FAILURES: Final = 10
-EARLIER_FAILURES_LIMIT: Final = 8_000
-MAX_EARLIER_MESSAGE: Final = 300
+#: Maximum number of characters of these backtraces, in all.
+MAX_EARLIER_BACKTRACE_CHARS: Final = 8_000
+#: Maximum number of characters of the message of each earlier failure.
+MAX_EARLIER_MESSAGE_CHARS: Final = 300
 
 
 class Attempts:
@@ -47,7 +48,10 @@ class Attempts:
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._own_clock, self._kept = engine.rules.own_clock, engine.rules.kept
+        self._own_clock, self._kept = (
+            engine.rules.own_clock_protocols,
+            engine.rules.retaining_protocols,
+        )
         self._queues, self._retention = engine.queues, engine.retention
         self._waiters, self._transitions = engine.waiters, engine.transitions
 
@@ -58,17 +62,17 @@ class Attempts:
         actor: int,
         result: bytes | None,
         keep_until: int,
-        unleased: bool,
+        allow_unleased: bool,
     ) -> None:
         """Complete a job; see Engine.complete."""
         is_leased = job.state == LEASED
-        if not is_leased and not (unleased and job.state in {READY, SCHEDULED}):
+        if not is_leased and not (allow_unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased
         engine = self._engine
         if engine.caller.own_clock and job.origin not in self._own_clock:
             now = self._use_server_clock(job, now)
             try:
-                self.complete(job, now, actor, result, keep_until, unleased)
+                self.complete(job, now, actor, result, keep_until, allow_unleased)
             finally:
                 engine.caller.own_clock = True
             return
@@ -116,17 +120,18 @@ class Attempts:
         backtrace: list[str],
         cause: str = "failed",
         result: bytes | None = None,
-        unleased: bool = False,
+        allow_unleased: bool = False,
         final: bool = False,
         retry_at: int | None = None,
-        uses_try: bool = True,
+        counts_failure: bool = True,
         removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure. The retry policy of the job's origin decides the next
         state, unless the failure is `final`; `retry_at` overrides the time of a retry. Clients that
-        wait for the end receive `result`, or the message if there is no result. Without `uses_try`,
-        the failure does not count when the job is retried later. With `removes_queue`, the engine
-        also removes the queue if the job has left it empty and the policy requires it.
+        wait for the end receive `result`, or the message if there is no result. Without
+        `counts_failure`, the failure does not count when the job is retried later. With
+        `removes_queue`, the engine also removes the queue if the job has left it empty and the
+        policy requires it.
         """
         engine = self._engine
         caller = engine.caller
@@ -143,17 +148,17 @@ class Attempts:
                     backtrace,
                     cause=cause,
                     result=result,
-                    unleased=unleased,
+                    allow_unleased=allow_unleased,
                     final=final,
                     retry_at=retry_at,
-                    uses_try=uses_try,
+                    counts_failure=counts_failure,
                     removes_queue=removes_queue,
                 )
             finally:
                 caller.own_clock = True
             return
         before = job.state
-        if before != LEASED and not (unleased and before in {READY, SCHEDULED}):
+        if before != LEASED and not (allow_unleased and before in {READY, SCHEDULED}):
             raise NotLeased
         policy = engine.rules.policies[job.origin]
         engine.totals.processed += 1
@@ -161,7 +166,7 @@ class Attempts:
         ensure_lifetime(job).failures += 1
         if cause == "failed" or policy.expiry_fails:
             if before == SCHEDULED and not job.history.failures:
-                engine.states.count_retry(job.queue, 1)  # `leave` subtracts this one
+                engine.states.count_retry(job.queue, 1)  # `Transitions.leave` subtracts 1 again
             ensure_history(job).failures += 1
         previous = job.history.failure
         repeat = previous is not None and (
@@ -198,11 +203,11 @@ class Attempts:
         if ended:
             self._move_to_dead_queue(job, now)
             self.fail_dependents(job, now)
-        if not uses_try:
+        if not counts_failure:
             ensure_history(job).failures -= 1
         engine.caller.must_wait = True
         if removes_queue:
-            engine.removal.remove_queue_if_left(job, queue.name, now)
+            engine.removal.remove_queue_if_empty(job, queue.name, now)
 
     def _use_server_clock(self, job: Job, now: int) -> int:
         """Use the server's clock for the rest of the command, and return its time. The policy of
@@ -212,11 +217,11 @@ class Attempts:
         now = caller.server_time(now)
         caller.own_clock = False
         if job.state == LEASED and job.history.holder_protocol in self._own_clock:
-            use_server_clock(job)  # the clock of the lease, not of this command
+            convert_lease_start(job)  # the clock of the lease, not of this command
         return now
 
     def kill(self, job: Job, now: int, failure: Failure | None) -> None:
-        """Move a job that is not leased or done to the dead set, with this failure if given."""
+        """Move a job that is neither leased nor done to the dead set, with the given failure."""
         if job.state in {LEASED, DONE}:
             raise WrongState
         engine = self._engine
@@ -325,14 +330,14 @@ def _earlier_failures(last: Failure) -> list[EarlierFailure] | None:
     """The failures with backtraces that a job keeps when another failure follows `last`."""
     if not last.backtrace:
         return last.earlier
-    message = last.message[:MAX_EARLIER_MESSAGE]
+    message = last.message[:MAX_EARLIER_MESSAGE_CHARS]
     found: list[EarlierFailure] = [
         (last.attempt, last.last_at, last.group, message, last.backtrace)
     ]
     size = sum(map(len, last.backtrace))
     for failure in last.earlier or ():
         size += sum(map(len, failure[4]))
-        if len(found) == MAX_EARLIER_FAILURES or size > EARLIER_FAILURES_LIMIT:
+        if len(found) == MAX_EARLIER_FAILURES or size > MAX_EARLIER_BACKTRACE_CHARS:
             break
         found.append(failure)
     return found

@@ -19,7 +19,7 @@ import msgspec
 from .engine import Engine
 from .errors import LoadError
 from .job import Job, NewJob
-from .settings import LOADS
+from .settings import LOADS_PREFIX
 
 State = Literal["open", "releasing", "released"]
 
@@ -53,7 +53,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def find(engine: Engine, name: str) -> BulkLoad | None:
-    setting = engine.settings.get(LOADS + name)
+    setting = engine.settings.get(LOADS_PREFIX + name)
     return None if setting is None else _decode(setting)
 
 
@@ -82,7 +82,7 @@ def open_load(engine: Engine, name: str, now: int) -> LoadStatus:
 
 
 def stage(engine: Engine, name: str, push: NewJob, now: int) -> bool:
-    """Stage a job in an open load, unless the load has a job with that jid."""
+    """Stage a job in an open load. Return False if the load already has a job with that jid."""
     if push.jid in engine.by_jid:
         duplicates = engine.table.find_all(push.jid, MAX_DUPLICATES)
         if len(duplicates) > MAX_DUPLICATES:
@@ -104,7 +104,7 @@ def require_open(engine: Engine, name: str) -> None:
         raise LoadError(f"the load {name} is {load.state}: nothing can be added to it")
 
 
-def seal(engine: Engine, name: str, now: int) -> None:
+def start_release(engine: Engine, name: str, now: int) -> None:
     """Start the release of a load."""
     load = find(engine, name)
     if load is None:
@@ -116,14 +116,14 @@ def seal(engine: Engine, name: str, now: int) -> None:
         engine.caller.wait()
 
 
-def first(engine: Engine, name: str, count: int) -> list[Job]:
+def first_staged(engine: Engine, name: str, count: int) -> list[Job]:
     """The first staged jobs of a load, in their order."""
     return list(islice(engine.staged.get(name, {}).values(), count))
 
 
 def release(engine: Engine, name: str, count: int, now: int) -> int:
     """Release up to `count` jobs of a load whose release has started. Return their number."""
-    jobs = first(engine, name, count)
+    jobs = first_staged(engine, name, count)
     for job in jobs:
         engine.edits.release_from_load(job, now)
     load = find(engine, name)
@@ -133,29 +133,31 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
 
 
 def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
-    """Remove up to `count` staged jobs of an open load, and remove the load with its last job."""
+    """Remove up to `count` staged jobs of an open load, and the load with its last job. Return the
+    number of removed jobs.
+    """
     load = find(engine, name)
     if load is None:
         engine.caller.wait()
         return 0
     if load.state != "open":
         raise LoadError(f"the load {name} is {load.state}: it cannot be discarded any more")
-    jobs = first(engine, name, count)
+    jobs = first_staged(engine, name, count)
     for job in jobs:
         engine.cancel(job, now, actor)
     if name not in engine.staged:
-        engine.set_setting(LOADS + name, None)
+        engine.set_setting(LOADS_PREFIX + name, None)
     return len(jobs)
 
 
 def _save(engine: Engine, name: str, load: BulkLoad) -> None:
-    engine.set_setting(LOADS + name, _encode(load))
+    engine.set_setting(LOADS_PREFIX + name, _encode(load))
 
 
 def _all(engine: Engine) -> Iterator[tuple[str, BulkLoad]]:
     for key, value in engine.settings.items():
-        if key.startswith(LOADS):
-            yield key.removeprefix(LOADS), _decode(value)
+        if key.startswith(LOADS_PREFIX):
+            yield key.removeprefix(LOADS_PREFIX), _decode(value)
 
 
 def _make_room(engine: Engine) -> None:
@@ -165,6 +167,6 @@ def _make_room(engine: Engine) -> None:
         return
     for name, _ in loads:
         if name not in engine.staged:
-            engine.set_setting(LOADS + name, None)
+            engine.set_setting(LOADS_PREFIX + name, None)
             return
     raise LoadError(f"too many loads: at most {MAX_LOADS}. Release or discard one")

@@ -40,7 +40,7 @@ class Caller:
         self.holder = holder
         #: Whether the times of the current command are those of the client's clock.
         self.own_clock = False
-        #: How far this clock was ahead of the server's in the last command with a time.
+        #: How far this clock was ahead of the server's in the last command that contained a time.
         self.clock_offset = 0
         #: The next reply must wait until the changes of this turn are committed.
         self.must_wait = False

@@ -49,7 +49,8 @@ class Cascades:
 
     def unblock(self, blocker: int, now: int) -> None:
         """Remove an ended blocker from its dependents, and start those without other blockers."""
-        if self.pending.get(blocker) != FAIL:  # that cascade unblocks the rest at its end
+        # A cascade of failures unblocks the remaining dependents at its end.
+        if self.pending.get(blocker) != FAIL:
             self._unblock_some(blocker, now)
 
     def fail(self, blocker: int, now: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from .events import Row
+from .events import EventTuple
 from .job import Job
 
 
@@ -19,8 +19,8 @@ class ChangeSet:
         "event_count",
         "events",
         "leases",
+        "moved_to_end",
         "new",
-        "opened",
         "queues",
         "removed",
         "rewritten",
@@ -36,10 +36,10 @@ class ChangeSet:
         #: Name -> paused, or None for a removed queue.
         self.queues: dict[str, bool | None] = {}
         #: Queues that move behind all existing queues.
-        self.opened: set[str] = set()
+        self.moved_to_end: set[str] = set()
         #: Key -> value, or None for a deleted setting.
         self.settings: dict[str, bytes | None] = {}
-        self.events: list[Row] = []
+        self.events: list[EventTuple] = []
         #: The number of events, including those that were not recorded because there is no store.
         self.event_count = 0
         #: Ended leases of connections: seq -> holder. Only a revert reads them.
@@ -64,25 +64,27 @@ class ChangeSet:
             or self.rewritten
             or self.removed
             or self.queues
-            or self.opened
+            or self.moved_to_end
             or self.settings
             or self.cleared
         )
 
     @property
     def has_only_leases(self) -> bool:
-        """Whether nothing but leases changed: no reply announces them as durable."""
+        """Whether the change set contains only leases. No reply waits until leases are durable."""
         return self.leases == len(self.events) == len(self.changed) and not (
             self.edits
             or self.removed
             or self.queues
-            or self.opened
+            or self.moved_to_end
             or self.settings
             or self.cleared
         )
 
     def record(self, job: Job) -> None:
-        """Record a change to a job without an event; the changes to a new job are part of it."""
+        """Record a change to a job without an event. A new job needs no record, because the
+        store writes all of its fields.
+        """
         if job.seq not in self.new:
             self.changed[job.seq] = job
 
@@ -92,6 +94,6 @@ class ChangeSet:
             seq in self.changed or seq in self.new or seq in self.rewritten or seq in self.removed
         )
 
-    def parts(self) -> tuple[Iterable[int], ...]:
+    def touched_seqs(self) -> tuple[Iterable[int], ...]:
         """The seqs of all jobs that the change set touched."""
         return self.new, self.changed, self.rewritten, self.removed

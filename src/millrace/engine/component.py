@@ -47,7 +47,5 @@ class Component:
         """Read jobs from this table: a flush has replaced the old one. Few components need it."""
 
     def problems(self) -> Problems:
-        """The problems of each item, and None for each examined one. Jobs may change between two
-        items.
-        """
+        """Yield each problem, and None after each examined item. Jobs may change between items."""
         raise NotImplementedError

@@ -23,7 +23,7 @@ from .queues import SKIPPED
 from .restoration import in_order
 from .state_index import load_of
 from .states import DONE
-from .table import is_existing
+from .table import has_valid_state
 
 #: A report lists at most this number of problems, and counts all of them.
 MAX_LISTED_PROBLEMS: Final = 1000
@@ -115,10 +115,10 @@ def repair(engine: Engine, now: int) -> None:
         engine.restoration.restore_job(job)
     engine.positions.last = position
     engine.retention.sort()
-    engine.limits.count()
+    engine.limits.recount_usage()
     for job in engine.leased.values():
         if (
-            job.history.holder_protocol in engine.rules.bound
+            job.history.holder_protocol in engine.rules.bound_protocols
             and job.history.holder not in engine.leases.holders
         ):
             engine.timers.set(job.seq, now)
@@ -129,16 +129,16 @@ def repair(engine: Engine, now: int) -> None:
         engine.transitions.apply(
             job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL
         )
-    engine.limits.settle(now)
+    engine.limits.unpark_freed(now)
     engine.assignments.serve_all(now)
     engine.caller.must_wait = True
 
 
 def _repaired_records(engine: Engine) -> list[Job]:
     """Drop jobs with an unknown state, correct blockers and tags, and return the remaining jobs."""
-    jobs = [job for job in engine.jobs.values() if is_existing(job)]
+    jobs = [job for job in engine.jobs.values() if has_valid_state(job)]
     for job in engine.jobs.values():
-        if not is_existing(job):
+        if not has_valid_state(job):
             engine.change_set.removed[job.seq] = None
             engine.change_set.new.pop(job.seq, None)
             engine.change_set.changed.pop(job.seq, None)

@@ -46,7 +46,7 @@ class Deadlines(Component):
     def __init__(self, jobs: JobsBySeq, queues: dict[str, Queue], rules: RuleTable) -> None:
         self._jobs = jobs
         self._queues = queues
-        self._own_clock = rules.own_clock
+        self._own_clock = rules.own_clock_protocols
         #: Heaps by queue: the time and the seq of each job.
         self.leases: dict[str, Heap] = {}
         self.due: dict[str, Heap] = {}
@@ -167,7 +167,7 @@ class Deadlines(Component):
         job = self._current(queue, entry)
         return None if job is None or job.state != LEASED else job
 
-    def running(self, queue: str, now: int) -> int:
+    def count_unexpired(self, queue: str, now: int) -> int:
         """The number of leases of a queue that have not expired."""
         known = self._queues.get(queue)
         held = 0 if known is None else known.counts[LEASED]
@@ -242,7 +242,7 @@ class Deadlines(Component):
         """
         versions = {queue.name: queue.version for queue in self._queues.values()}
         known: dict[str, set[tuple[int, int]]] = {}
-        for what, heaps in (("lock", self.leases), ("schedule", self.due)):
+        for what, heaps in (("lease", self.leases), ("due time", self.due)):
             for name, heap in [(name, list(heap)) for name, heap in heaps.items()]:
                 ordered = is_heap(heap)
                 while True:
@@ -264,6 +264,6 @@ class Deadlines(Component):
             queue = self._queues.get(job.queue)
             unchanged = queue is not None and versions.get(job.queue) == queue.version
             if unchanged and (when, seq) not in known.get(job.queue, ()):
-                what = "lock" if job.state == LEASED else "schedule"
+                what = "lease" if job.state == LEASED else "due time"
                 detail = f"its queue has no entry for the time {when / 1_000_000:.6f}"
                 yield IndexProblem(what, detail, job=job)

@@ -1,4 +1,4 @@
-"""Details that few jobs have: tags with their times, a log, limits, a grace period.
+"""Fields that only jobs with tags, limits, a log, a grace period or a client clock have.
 
 The details are in `Extra.details`; a job without any uses no memory for them. Times are those of
 the client's clock, in microseconds since 1970.
@@ -23,7 +23,7 @@ class LastError:
         self.worker = worker
 
 
-class Parked:
+class LimitWait:
     """Why a ready job is parked: the key of the full limit, the start, and the job's rank."""
 
     __slots__ = ("key", "rank", "since")
@@ -67,7 +67,7 @@ class JobDetails:
         done_at: int = 0,
         limits: list[str] | None = None,
         waiting_since: int = 0,
-        parked: Parked | None = None,
+        parked: LimitWait | None = None,
         released_limits: list[str] | None = None,
         lower_first: bool = False,
         clock_offset: int = 0,
@@ -108,12 +108,12 @@ class JobDetails:
         return -self.priority if self.lower_first else self.priority
 
     def add_entry(
-        self, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
+        self, event_name: str, when: int, limit: int, fields: dict[str, Any] | None = None
     ) -> None:
-        """Append an entry to the log, which keeps its first and its newest entries: at most
-        `limit`. 0: no limit.
+        """Append an entry. The log keeps its first entry and its newest ones, `limit` in all; 0
+        means no limit.
         """
-        self.log.append((when // 1_000_000, word, fields))
+        self.log.append((when // 1_000_000, event_name, fields))
         if 0 < limit < len(self.log):
             self.log[1:] = self.log[len(self.log) - limit + 1 :] if limit > 1 else []
 

@@ -7,7 +7,7 @@ from .cascades import CASCADE_TIMER
 from .details import Number
 from .errors import WrongState
 from .job import NO_PROTOCOL, Job
-from .job_timers import TTL_TIMER
+from .job_timers import TTL_KEY_OFFSET
 from .leases import LEASES_TIMER
 from .limits import LIMITS_TIMER
 from .recurring import RECURRING_TIMER
@@ -85,10 +85,10 @@ class DueTimers:
                 self._waiters.time_out(key, now)
             elif engine.unavailable:
                 timers.set(key, now + UNAVAILABLE_RETRY)
-            elif key < TTL_TIMER:
-                self._job_due(engine.jobs[key], now)
-            elif key - TTL_TIMER in engine.jobs:
-                engine.removal.end_of_life(engine.jobs[key - TTL_TIMER], now)
+            elif key < TTL_KEY_OFFSET:
+                self._handle_due_job(engine.jobs[key], now)
+            elif key - TTL_KEY_OFFSET in engine.jobs:
+                engine.removal.remove_expired(engine.jobs[key - TTL_KEY_OFFSET], now)
 
     def _due_at(self, key: Hashable) -> int:
         """The due time of the scheduled job with this timer; 0 for other timers."""
@@ -108,7 +108,7 @@ class DueTimers:
     def clock_moved(self, by: int) -> None:
         """Adjust the timers if the clock was set after the last tick."""
         self._timers.move(self._is_duration, by)
-        self._engine.recurring.clock_set()
+        self._engine.recurring.schedule_check()
 
     def _is_duration(self, key: Hashable) -> bool:
         """Whether a timer ends a duration; the others are points in time."""
@@ -116,7 +116,7 @@ class DueTimers:
             return self._waiters.waited_at_last_tick(key)
         return key not in _COMPONENT_TIMERS or key == TRIM_TIMER
 
-    def _job_due(self, job: Job, now: int) -> None:
+    def _handle_due_job(self, job: Job, now: int) -> None:
         engine = self._engine
         queue, counts = engine.queues[job.queue], engine.timer_counts
         if job.state == SCHEDULED:
@@ -127,10 +127,10 @@ class DueTimers:
             engine.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
         elif job.state == LEASED:
             if engine.restoration.was_interrupted(job):
-                engine.restoration.return_lease(job, now)
+                engine.restoration.release_interrupted(job, now)
                 return
             counts.expired += 1
-            group, message = engine.rules.policies[job.origin].expired
+            group, message = engine.rules.policies[job.origin].expiry_error
             engine.attempts.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
             return
         else:
@@ -145,7 +145,7 @@ class DueTimers:
         if job.state != SCHEDULED:
             raise WrongState
         self._engine.deadlines.remove(job)
-        self._job_due(job, now)
+        self._handle_due_job(job, now)
 
     def promote_due(self, queue: str, now: int, limit: Number) -> None:
         """Make ready up to `limit` scheduled jobs of a queue that are due by the clock of the

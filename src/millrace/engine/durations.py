@@ -1,8 +1,8 @@
 """Durations, recent and since the server started.
 
-This module counts durations in slots of growing width, four per power of two of microseconds. Each
-percentile is therefore accurate to within 20%, and recording a duration takes constant time. A
-restart clears all counts.
+This module counts durations in histogram buckets of growing width, four per power of two of
+microseconds. Each percentile is therefore accurate to within 20%, and recording a duration takes
+constant time. A restart clears all counts.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 #: Enough for durations up to 2**65 microseconds.
-SLOTS: Final = 256
+BUCKET_COUNT: Final = 256
 
 #: Slot -> count; create it with `Counts(int)`.
 Counts = defaultdict[int, int]
@@ -21,7 +21,7 @@ def duration_slot(microseconds: int) -> int:
     if microseconds < 4:
         return max(0, microseconds)
     bits = microseconds.bit_length()
-    return min(SLOTS - 1, 4 * bits - 12 + (microseconds >> bits - 3))
+    return min(BUCKET_COUNT - 1, 4 * bits - 12 + (microseconds >> bits - 3))
 
 
 def slot_limit(slot: int) -> int:
@@ -72,7 +72,7 @@ class Durations:
 
     def __init__(self) -> None:
         #: Since the server started.
-        self.counts = [0] * SLOTS
+        self.counts = [0] * BUCKET_COUNT
         self.sum = 0
         #: In the current window and in the one before.
         self.recent = Counts(int)
@@ -116,9 +116,9 @@ class RecentDurations:
         self.pushed = 0
         #: The number of failed attempts.
         self.failed = 0
-        self.waits = [0] * SLOTS
+        self.waits = [0] * BUCKET_COUNT
         self.wait_sum = 0
-        self.runs = [0] * SLOTS
+        self.runs = [0] * BUCKET_COUNT
         self.run_sum = 0
         #: Queue -> waits and runs, in windows as in Durations.
         self._recent: dict[str, tuple[Counts, Counts]] = {}
@@ -151,10 +151,10 @@ class RecentDurations:
         """Forget all queues."""
         self._recent, self._before = {}, {}
 
-    def waited(self, queue: str) -> Percentiles:
+    def wait_percentiles(self, queue: str) -> Percentiles:
         return percentiles(*[each[queue][0] for each in self._windows if queue in each])
 
-    def ran(self, queue: str) -> Percentiles:
+    def run_percentiles(self, queue: str) -> Percentiles:
         return percentiles(*[each[queue][1] for each in self._windows if queue in each])
 
     @property

@@ -75,7 +75,7 @@ class Edits:
         engine.change_set.queues[name] = paused
         self.record()
         if not paused:
-            engine.assignments.serve(queue, now)
+            engine.assignments.serve_waiters(queue, now)
 
     # Blocked jobs
 
@@ -87,7 +87,7 @@ class Edits:
         self.record_job(job)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Remove blockers from a blocked job."""
+        """Remove blockers from a blocked job, and start the job if none remains."""
         if job.state != BLOCKED or job.extra is None:
             raise WrongState
         engine = self._engine

@@ -12,7 +12,13 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Se
 from random import Random
 from typing import Any, Final
 
-from .annotations import TRACKED, Annotations, ensure_details, tracking, tracking_origin
+from .annotations import (
+    TRACKED_PREFIX,
+    Annotations,
+    encode_tracking,
+    ensure_details,
+    tracking_origin,
+)
 from .arrivals import Arrivals
 from .assignments import Assignments
 from .attempts import Attempts
@@ -30,7 +36,7 @@ from .edits import Edits
 from .errors import QueueRefused
 from .failure_groups import FailureGroups
 from .job import NO_PROTOCOL, Failure, Job, NewJob
-from .job_timers import TTL_TIMER, JobTimers, TtlTimers, clock_offset
+from .job_timers import TTL_KEY_OFFSET, JobTimers, TtlTimers, clock_offset
 from .leases import LeaseSet
 from .limits import QUEUE_KEY_PREFIX, Limits
 from .payloads import Payloads
@@ -40,7 +46,7 @@ from .queues import Queue, QueueSet
 from .recurring import RecurringJobs
 from .removal import Removal
 from .restoration import Restoration
-from .retention import RETENTION_SETTING, Retention, changed_setting
+from .retention import RETENTION_SETTING, Retention, with_queue_retention
 from .state_index import StateIndex
 from .statistics import QueueDay, Statistics, Tallies
 from .table import JobTable
@@ -60,7 +66,7 @@ class Engine:
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
         self.random = random
         self.rules = rules
-        self._own_clock = rules.own_clock
+        self._own_clock = rules.own_clock_protocols
         #: The reason why the store is unavailable; empty if it is available. While it is
         #: unavailable, no job changes, and clients wait.
         self.unavailable = ""
@@ -69,7 +75,7 @@ class Engine:
 
         self.next_seq = 1
         #: The server's clock when a job last became ready.
-        self.clock = 0
+        self.last_known_time = 0
         self.table = JobTable(rules)
         # The same tables as in the components, for reading. A flush replaces these two, so a
         # reference to them must not be kept across turns.
@@ -226,7 +232,7 @@ class Engine:
         rule = self.caller.rule
         if rule is None:
             return self.states.retrying
-        return sum([n for name, n in self.states.retries.items() if rule.allows(name)])
+        return sum([n for name, n in self.states.retrying_by_queue.items() if rule.allows(name)])
 
     def dependents(self, job: Job) -> list[Job]:
         """The jobs that wait for this job."""
@@ -257,7 +263,7 @@ class Engine:
         return self.payloads.read_part(job, start, size)
 
     def time_of(self, job: Job, now: int) -> int:
-        """The time of the current command by the clock of the job's other times."""
+        """The time of the current command, on the clock that the times of this job use."""
         if job.origin not in self._own_clock:
             return self.caller.server_time(now)
         return self.caller.time(now, clock_offset(job, self._own_clock))
@@ -276,8 +282,8 @@ class Engine:
         return days if rule is None else VisibleDays(days, rule.allows, rule.check)
 
     def current_statistics(self) -> Statistics:
-        """The current statistics of all queues."""
-        self.tallies.settle(self.statistics, self.recent_durations)
+        """The statistics of all queues, including the current change set."""
+        self.tallies.add_to(self.statistics, self.recent_durations)
         return self.statistics
 
     def retention_of(self, name: str) -> int | None:
@@ -301,8 +307,8 @@ class Engine:
         return self.durable and (self.committing is not None or bool(self.change_set))
 
     def is_turn_uncommitted(self, turn: int) -> bool:
-        """Whether the changes of that turn are not committed. A revert increments
-        `revert_count`.
+        """Whether the changes of that turn are not committed. A revert undoes the turn without
+        changing this answer; compare `revert_count` to detect it.
         """
         if not self.durable or turn < self.turn - 1:
             return False
@@ -351,7 +357,7 @@ class Engine:
                     raise QueueRefused(f"the job {blocker} is in a queue that is not allowed here")
 
     def skip_seqs(self, count: int) -> None:
-        """Skip `count` seqs."""
+        """Leave the next `count` seqs unused."""
         self.next_seq += count
 
     # Leasing
@@ -367,8 +373,8 @@ class Engine:
         *,
         random_queue: bool = False,
     ) -> Job | None:
-        """Lease the first ready job of these queues, in their order, or of a random one of them
-        that has ready jobs.
+        """Lease a ready job until `until` and return it, or return None if there is none. The job
+        is the first of these queues, in their order, or of a random queue that has ready jobs.
 
         `since` returns when the job's wait began; without it, that is when the job became ready.
         """
@@ -376,7 +382,7 @@ class Engine:
             for name in queues:
                 self.check_queue(name)
         if random_queue:
-            return self.assignments.lease_from_random(queues, holder, actor, now)
+            return self.assignments.lease_from_random_queue(queues, holder, actor, now)
         return self.assignments.lease(queues, holder, actor, now, until, since)
 
     def lease_job(
@@ -413,17 +419,18 @@ class Engine:
         self.leases.renew(job, deadline, now, expired=expired)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
-        """Return a lease that did not reach its holder. The attempt does not count, unless the
-        holder knows its number: then set `counted`, so that no other lease has this number. If such
-        an attempt is the last one of the job, the lease ends as if it had expired.
+        """Undo a lease that did not reach its holder: the job is ready again. The attempt does not
+        count, unless the holder knows its number: then set `counted`, so that no other lease has
+        this number. If such an attempt is the last one of the job, the lease ends as if it had
+        expired.
         """
         self.leases.release(job, now, counted=counted)
 
     # Waiting
 
     def wait(self, waiter: Waiter, until: int, job: Job | None = None) -> None:
-        """Deliver the next job of the waiter's queues, or report a timeout at `until`. With `job`,
-        report the end of this job.
+        """Register a waiter. It later receives the next job of its queues, or a timeout at `until`.
+        With `job`, report the end of this job.
         """
         if job is not None:
             self.waiters.add_for_end(job, waiter, until)
@@ -433,7 +440,7 @@ class Engine:
                 self.check_queue(name)
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
-            self.recurring.wait(waiter.queues)
+            self.recurring.set_timer_for_waiter(waiter.queues)
 
     def cancel_wait(self, waiter: Waiter) -> None:
         """Remove a waiter after its connection closed."""
@@ -456,18 +463,18 @@ class Engine:
         *,
         result: bytes | None = None,
         keep_until: int = 0,
-        unleased: bool = False,
+        allow_unleased: bool = False,
         advances: bool = False,
     ) -> None:
         """Complete the job. The engine retains it until the end of its time to live, or
-        until `keep_until`, or until the time that `Retention.end_of` returns. With `unleased`, the
-        job need not be leased. With `advances`, only a step of the job has ended, and the caller
-        then moves it to the next queue.
+        until `keep_until`, or until the time that `Retention.end_of` returns. With
+        `allow_unleased`, the job need not be leased. With `advances`, only a step of the job has
+        ended, and the caller then moves it to the next queue.
         """
         if advances:
             self.attempts.advance(job, now, actor)
         else:
-            self.attempts.complete(job, now, actor, result, keep_until, unleased)
+            self.attempts.complete(job, now, actor, result, keep_until, allow_unleased)
 
     def fail(
         self,
@@ -480,10 +487,10 @@ class Engine:
         *,
         cause: str = "failed",
         result: bytes | None = None,
-        unleased: bool = False,
+        allow_unleased: bool = False,
         final: bool = False,
         retry_at: int | None = None,
-        uses_try: bool = True,
+        counts_failure: bool = True,
         removes_queue: bool = False,
     ) -> None:
         """End an attempt with a failure; see Attempts.fail."""
@@ -496,10 +503,10 @@ class Engine:
             backtrace,
             cause,
             result,
-            unleased,
+            allow_unleased,
             final,
             retry_at,
-            uses_try,
+            counts_failure,
             removes_queue,
         )
 
@@ -510,12 +517,12 @@ class Engine:
         timer removes the job later if the store fails now; the job must be transient.
         """
         if deferrable and self.unavailable:
-            self.timers.set(job.seq + TTL_TIMER, now + UNAVAILABLE_RETRY)
+            self.timers.set(job.seq + TTL_KEY_OFFSET, now + UNAVAILABLE_RETRY)
         else:
             self.removal.cancel(job, now, actor)
 
     def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
-        """Move a job that is not leased or done to the dead set, with this failure if given."""
+        """Move a job that is neither leased nor done to the dead set, with the given failure."""
         self.attempts.kill(job, now, failure)
 
     def retry_now(self, job: Job, now: int) -> None:
@@ -553,10 +560,10 @@ class Engine:
         self.edits.block(job, blockers)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Remove blockers from a blocked job."""
+        """Remove blockers from a blocked job, and start the job if none remains."""
         self.edits.unblock(job, blockers, now)
 
-    def detach(self, job: Job) -> None:
+    def remove_blockers(self, job: Job) -> None:
         """Remove all blockers of a job that is about to be removed."""
         self.dependencies.remove(job)
 
@@ -571,10 +578,12 @@ class Engine:
         tracked id keeps its origin.
         """
         self.annotations.track(jid, when)
-        known = self.settings.get(TRACKED + jid)
+        known = self.settings.get(TRACKED_PREFIX + jid)
         if origin == NO_PROTOCOL and known is not None:
             origin = tracking_origin(known)
-        self.set_setting(TRACKED + jid, None if when is None else tracking(when, origin))
+        self.set_setting(
+            TRACKED_PREFIX + jid, None if when is None else encode_tracking(when, origin)
+        )
 
     def log(
         self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
@@ -596,8 +605,8 @@ class Engine:
         self.edits.pause_queue(name, paused=paused, now=now)
 
     def remove_queue(self, name: str, now: int) -> None:
-        """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
-        they open the queue again when they become ready.
+        """Remove a queue with its ready jobs. If it is opened again, it is not paused. Jobs in
+        other states remain; they open the queue again when they become ready.
         """
         self.check_queue(name)
         self.removal.remove_queue(name, now)
@@ -608,10 +617,12 @@ class Engine:
         remaining jobs stay.
         """
         self.check_queue(name)
-        return self.removal.queue_steps(name, now)
+        return self.removal.remove_queue_in_slices(name, now)
 
     def forget_queue(self, name: str) -> None:
-        """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
+        """Remove a queue from the list of queues. Its jobs stay. The next push opens it again, not
+        paused.
+        """
         self.check_queue(name)
         self.removal.forget_queue(name)
 
@@ -630,9 +641,10 @@ class Engine:
         now: int,
         origin: int = NO_PROTOCOL,
     ) -> bool:
-        """Limit the number of leased jobs of a key; 0: no limit. None deletes the limit; return
-        false if it did not exist. The key of a queue is `limits.QUEUE_KEY_PREFIX` and its name. The
-        origin is the protocol that sets it; NO_PROTOCOL for clients with their own clocks.
+        """Set the maximum number of leased jobs of a key; 0 means no limit. None deletes the limit.
+        Return False if there was no limit to delete. The key of a queue is
+        `limits.QUEUE_KEY_PREFIX` and its name. The origin is the protocol that sets it; NO_PROTOCOL
+        for clients with their own clocks.
         """
         rule = self.caller.rule
         if rule is not None and key.startswith(QUEUE_KEY_PREFIX):
@@ -646,7 +658,8 @@ class Engine:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
         self.check_queue(name)
         self.set_setting(
-            RETENTION_SETTING, changed_setting(self.settings.get(RETENTION_SETTING), name, period)
+            RETENTION_SETTING,
+            with_queue_retention(self.settings.get(RETENTION_SETTING), name, period),
         )
 
     def forget_statistics(self, queues: Iterable[str]) -> None:

@@ -20,7 +20,7 @@ class WrongState(EngineError):
 
 
 class LoadError(EngineError):
-    """The state of the bulk load does not permit the command; the message has the reason."""
+    """The state of the bulk load does not permit the command; the message gives the reason."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

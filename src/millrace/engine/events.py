@@ -6,7 +6,7 @@ from re import compile as regex
 from typing import Any, NamedTuple
 
 from .job import NO_PROTOCOL, Job
-from .states import DONE, FAILURES, GONE, LEASED
+from .states import DONE, FAILURE_CAUSES, GONE, LEASED
 
 #: Incremented when fields are added; the journal stores it with each range of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
@@ -66,7 +66,7 @@ class Event(NamedTuple):
 
 
 #: An event as a plain tuple, or as the list that the store returns.
-Row = tuple[Any, ...]
+EventTuple = tuple[Any, ...]
 
 
 def make_event(
@@ -79,7 +79,7 @@ def make_event(
     run: int = 0,
     source: str = "",
     repeat: int = 0,
-) -> Row:
+) -> EventTuple:
     """The event of a job's transition from `before` to its current state, in the order of `Event`.
 
     The result omits empty fields at the end: most events have only the first twenty.
@@ -134,7 +134,7 @@ def make_event(
     failure, extra, lifetime = history.failure, job.extra, history.lifetime
     ended = state >= DONE
     group = message = digest = ""
-    if failure is not None and (ended or cause in FAILURES):
+    if failure is not None and (ended or cause in FAILURE_CAUSES):
         group, message = failure.group, failure.message
         digest = fingerprint(group, message)
     tags = () if extra is None else tuple(extra.tags)
@@ -142,15 +142,15 @@ def make_event(
     if before == LEASED and state != LEASED:
         holder = history.holder_protocol
         renewals = 0 if lifetime is None else lifetime.renewals
-    details: Row = (group, message, digest, tags, source, holder, renewals, repeat)
+    details: EventTuple = (group, message, digest, tags, source, holder, renewals, repeat)
     if not ended:
         return event + details
-    # A job that ends and is removed at once does not get the fields of its end.
+    # If the job is removed when it ends, its history has no outcome; use that of this event.
     end = (cause, now) if state == GONE and before < DONE else (history.outcome, history.ended_at)
     return event + details + _totals(job, before, wait, run) + end
 
 
-def _totals(job: Job, before: int, wait: int, run: int) -> Row:
+def _totals(job: Job, before: int, wait: int, run: int) -> EventTuple:
     """The totals of an ended job; an unknown number is -1."""
     found = job.history.lifetime
     if found is None and before == LEASED:

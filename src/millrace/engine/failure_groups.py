@@ -13,14 +13,14 @@ from .states import DEAD, SCHEDULED
 FINGERPRINT_BATCH_SIZE: Final = 50
 
 
-class ErrorGroup:
+class JobFailureGroup:
     """Jobs with the same last error, apart from numbers, ids and quoted text."""
 
     __slots__ = ("dead", "fingerprint", "group", "jobs", "newest")
 
     def __init__(self, fingerprint: str, group: str, job: Job) -> None:
         self.fingerprint = fingerprint
-        #: The common group of their errors.
+        #: The error type that these jobs have in common.
         self.group = group
         #: By seq, approximately in the order of their failures.
         self.jobs: dict[int, Job] = {}
@@ -36,15 +36,15 @@ class ErrorGroup:
 
 class FailureGroups(Component):
     """Error groups by fingerprint; no group is empty. After start-up, most fingerprints are
-    missing. A reader that needs all groups runs `yield from groups.complete()` first.
+    missing. A reader that needs all groups runs `yield from groups.index_remaining()` first.
     """
 
     __slots__ = ("_group_of", "_jobs", "_not_indexed", "by_fingerprint", "deferring")
 
     def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
-        self.by_fingerprint: dict[str, ErrorGroup] = {}
-        self._group_of: dict[int, ErrorGroup] = {}
+        self.by_fingerprint: dict[str, JobFailureGroup] = {}
+        self._group_of: dict[int, JobFailureGroup] = {}
         #: Jobs without a computed fingerprint.
         self._not_indexed: dict[int, Job] = {}
         #: Set while the server reads the store, so that fingerprints do not delay start-up.
@@ -55,10 +55,10 @@ class FailureGroups(Component):
         """The number of jobs."""
         return len(self._group_of) + len(self._not_indexed)
 
-    def get(self, fingerprint: str) -> ErrorGroup | None:
+    def get(self, fingerprint: str) -> JobFailureGroup | None:
         return self.by_fingerprint.get(fingerprint)
 
-    def values(self) -> Iterable[ErrorGroup]:
+    def values(self) -> Iterable[JobFailureGroup]:
         return self.by_fingerprint.values()
 
     def __iter__(self) -> Iterator[str]:
@@ -78,7 +78,7 @@ class FailureGroups(Component):
         key = fingerprint(job.history.failure.group, job.history.failure.message)
         group = self.get(key)
         if group is None:
-            group = self.by_fingerprint[key] = ErrorGroup(key, job.history.failure.group, job)
+            group = self.by_fingerprint[key] = JobFailureGroup(key, job.history.failure.group, job)
         group.jobs[job.seq] = job
         group.dead += job.state == DEAD
         self._group_of[job.seq] = group
@@ -103,12 +103,12 @@ class FailureGroups(Component):
         elif group.newest is job:
             group.newest = next(reversed(group.jobs.values()))
 
-    def complete(self) -> Iterator[None]:
+    def index_remaining(self) -> Iterator[None]:
         """Compute the missing fingerprints in slices."""
-        while self.index_some():
+        while self.index_batch():
             yield None
 
-    def index_some(self) -> bool:
+    def index_batch(self) -> bool:
         """Compute the fingerprints of one slice, and return whether fingerprints are still
         missing.
         """

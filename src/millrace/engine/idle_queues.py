@@ -29,7 +29,9 @@ class IdleQueues:
         #: Idle queue -> the time of the first pass that found it idle.
         self._since: dict[str, int] = {}
 
-    def forget_some(self, now: int, idle_for: int, limit: int = SWEEP_BATCH_SIZE) -> list[str]:
+    def remove_idle_batch(
+        self, now: int, idle_for: int, limit: int = SWEEP_BATCH_SIZE
+    ) -> list[str]:
         """Examine the next queues, remove each one that has been idle for `idle_for`, and return
         the names of the removed queues.
         """

@@ -1,9 +1,8 @@
 """Imports: jobs from another server, with their history, that become visible together.
 
-The jobs are staged in two bulk loads (see bulk_loads.py): jobs that continue, and dead jobs. An
-import has a run number. `finish` makes the run complete in one change; jobs then become ready,
-scheduled, blocked or dead in several steps. If a run does not reach `finish`, the next run discards
-its jobs.
+The jobs are staged in two bulk loads (see bulk_loads.py): live jobs and dead jobs. An import has a
+run number. `finish` makes the run complete in one change; jobs then become ready, scheduled,
+blocked or dead in several steps. If a run does not reach `finish`, the next run discards its jobs.
 
 Each step stores digests of the imported ids in settings. A later run of the same source skips the
 ids of complete runs, even after the jobs have ended.
@@ -20,7 +19,7 @@ from . import bulk_loads
 from .engine import Engine
 from .errors import LoadError
 from .job import Failure, Job, LeaseHistory, NewJob, ensure_extra
-from .settings import IMPORTS, LOADS
+from .settings import IMPORTS_PREFIX, LOADS_PREFIX
 from .states import DONE
 from .statistics import QueueDay
 
@@ -32,7 +31,7 @@ MAX_SAME_ID: Final = 16
 DEAD_SUFFIX: Final = ":dead"
 
 
-class History:
+class ImportedHistory:
     """The part of an imported job that a new job does not have."""
 
     __slots__ = (
@@ -65,7 +64,7 @@ class History:
         self.dead = dead
 
 
-class Runs(msgspec.Struct, array_like=True):
+class ImportRuns(msgspec.Struct, array_like=True):
     """The runs of one source."""
 
     #: Numbers of complete runs.
@@ -74,13 +73,13 @@ class Runs(msgspec.Struct, array_like=True):
     last: int = 0
 
 
-_decode = msgspec.msgpack.Decoder(Runs).decode
+_decode = msgspec.msgpack.Decoder(ImportRuns).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def runs_of(engine: Engine, source: str) -> Runs:
-    setting = engine.settings.get(IMPORTS + source)
-    return Runs([], 0) if setting is None else _decode(setting)
+def runs_of(engine: Engine, source: str) -> ImportRuns:
+    setting = engine.settings.get(IMPORTS_PREFIX + source)
+    return ImportRuns([], 0) if setting is None else _decode(setting)
 
 
 def load_names(source: str) -> tuple[str, str]:
@@ -98,7 +97,7 @@ def is_releasing(engine: Engine, source: str) -> bool:
     return any(load is not None and load.state == "releasing" for load in found)
 
 
-def known_ids(engine: Engine, source: str) -> set[bytes]:
+def known_digests(engine: Engine, source: str) -> set[bytes]:
     """The digests of all ids of complete runs."""
     found: set[bytes] = set()
     for run in runs_of(engine, source).complete:
@@ -113,17 +112,17 @@ def digest(jid: str) -> bytes:
 
 def discard(engine: Engine, source: str, count: int, now: int) -> int:
     """Remove up to `count` staged jobs of an incomplete run, and return their number."""
-    done = 0
+    discarded_count = 0
     for name in load_names(source):
         load = bulk_loads.find(engine, name)
-        if done < count and load is not None and load.state == "open":
-            done += bulk_loads.discard(engine, name, count - done, 0, now)
-    if not done:
+        if discarded_count < count and load is not None and load.state == "open":
+            discarded_count += bulk_loads.discard(engine, name, count - discarded_count, 0, now)
+    if not discarded_count:
         runs = runs_of(engine, source)
         if runs.last and runs.last not in runs.complete:
             for key, _ in _digest_settings(engine, source, runs.last):
                 engine.set_setting(key, None)
-    return done
+    return discarded_count
 
 
 def begin(engine: Engine, source: str, now: int) -> int:
@@ -133,9 +132,9 @@ def begin(engine: Engine, source: str, now: int) -> int:
     for name in load_names(source):
         load = bulk_loads.find(engine, name)
         if load is not None and load.state == "released":
-            engine.set_setting(LOADS + name, None)
+            engine.set_setting(LOADS_PREFIX + name, None)
         bulk_loads.open_load(engine, name, now)
-    engine.set_setting(IMPORTS + source, _encode(runs))
+    engine.set_setting(IMPORTS_PREFIX + source, _encode(runs))
     return runs.last
 
 
@@ -147,7 +146,9 @@ def require_open_run(engine: Engine, source: str, run: int) -> None:
         bulk_loads.require_open(engine, name)
 
 
-def stage(engine: Engine, source: str, push: NewJob, history: History, now: int) -> Job | None:
+def stage(
+    engine: Engine, source: str, push: NewJob, history: ImportedHistory, now: int
+) -> Job | None:
     """Stage a job, or return None if a job with this id exists."""
     if push.jid in engine.by_jid:
         engine.caller.wait()
@@ -169,8 +170,10 @@ def stage(engine: Engine, source: str, push: NewJob, history: History, now: int)
     return job
 
 
-def remember(engine: Engine, source: str, run: int, jids: list[str]) -> None:
-    """Store the ids of staged jobs. Later runs skip them if this run becomes complete."""
+def store_digests(engine: Engine, source: str, run: int, jids: list[str]) -> None:
+    """Store digests of the ids of staged jobs. If this run becomes complete, later runs skip these
+    ids.
+    """
     if jids:
         key = f"{_digest_prefix(source, run)}{engine.next_seq}"
         engine.set_setting(key, b"".join(digest(jid) for jid in jids))
@@ -181,9 +184,9 @@ def finish(engine: Engine, source: str, run: int, now: int) -> None:
     require_open_run(engine, source, run)
     runs = runs_of(engine, source)
     runs.complete.append(run)
-    engine.set_setting(IMPORTS + source, _encode(runs))
+    engine.set_setting(IMPORTS_PREFIX + source, _encode(runs))
     for name in load_names(source):
-        bulk_loads.seal(engine, name, now)
+        bulk_loads.start_release(engine, name, now)
 
 
 def release(engine: Engine, source: str, count: int, now: int) -> int:
@@ -209,7 +212,7 @@ def add_statistics(engine: Engine, processed: int, failures: int, days: Iterable
 
 
 def _digest_prefix(source: str, run: int) -> str:
-    return f"{IMPORTS}{source}/{run}/"
+    return f"{IMPORTS_PREFIX}{source}/{run}/"
 
 
 def _digest_settings(engine: Engine, source: str, run: int) -> Iterator[tuple[str, bytes]]:

@@ -13,15 +13,15 @@ NO_PROTOCOL: Final = 0
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 
-#: A position of at least this value is fixed, and is behind the positions of all arrivals.
+#: Positions from this value on are fixed, and follow all positions that the engine assigns.
 AFTER_ARRIVALS: Final = 1 << 62
 #: A position below 0 is also fixed, and is ahead of all arrivals.
 BEFORE_ARRIVALS: Final = -AFTER_ARRIVALS
 #: The last possible time, which is the largest signed 64-bit number.
 FOREVER: Final = (1 << 63) - 1
 
-#: The jid of a job without one: this prefix and the seq in 12 hex digits. It is a UUID, so every
-#: protocol can use it.
+#: The jid that the engine generates for a job that was pushed without one: this prefix and the seq
+#: in 12 hex digits. It is a UUID, so every protocol can use it.
 SEQ_ID_PREFIX: Final = "00000000-0000-4000-8000-"
 
 
@@ -130,8 +130,10 @@ class Extra:
 
 
 @mypyc_attr(acyclic=True)
-class Lifetime:
-    """Totals over all attempts of a job, in microseconds, and details of its last lease."""
+class JobTotals:
+    """Totals over all attempts of a job, and details of its last lease. Durations are in
+    microseconds.
+    """
 
     __slots__ = (
         "complete",
@@ -202,7 +204,7 @@ class LeaseHistory:
         failure: Failure | None = None,
         ended_at: int = 0,
         outcome: str = "",
-        lifetime: Lifetime | None = None,
+        lifetime: JobTotals | None = None,
     ) -> None:
         self.attempt = attempt
         self.failures = failures
@@ -301,7 +303,7 @@ class Job:
         *,
         stored_size: int = 0,
     ) -> None:
-        # Pushed fields, written once.
+        # Pushed fields. After the push, only `Edits.update` changes them.
         self.seq = seq
         self.jid = jid
         key = (kind, origin, lease_duration, retries, max_attempts)
@@ -409,7 +411,7 @@ class Job:
         return self.history.outcome
 
     @property
-    def lifetime(self) -> Lifetime | None:
+    def lifetime(self) -> JobTotals | None:
         return self.history.lifetime
 
 
@@ -519,15 +521,15 @@ def first_wait(job: Job) -> int:
     return leased_at - ready_at if leased_at > ready_at else 0
 
 
-def ensure_lifetime(job: Job) -> Lifetime:
+def ensure_lifetime(job: Job) -> JobTotals:
     """The totals of a job, created at its first renewal, failure, move or second lease."""
     history = ensure_history(job)
     found = history.lifetime
     if found is None:
         if job.state == LEASED and is_first_lease(job):
             wait = first_wait(job)
-            found = Lifetime(1, 0, wait, 0, history.leased_at, wait)
+            found = JobTotals(1, 0, wait, 0, history.leased_at, wait)
         else:
-            found = Lifetime(complete=not history.attempt and not history.failures)
+            found = JobTotals(complete=not history.attempt and not history.failures)
         history.lifetime = found
     return found

@@ -14,7 +14,7 @@ from .policies import RuleTable
 from .states import DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
 from .timers import TimerHeap
 
-TTL_TIMER: Final = 1 << 62
+TTL_KEY_OFFSET: Final = 1 << 62
 
 
 def clock_offset(job: Job, own_clock: frozenset[int]) -> int:
@@ -34,8 +34,8 @@ class JobTimers(Component):
     def __init__(self, timers: TimerHeap, jobs: JobsBySeq, rules: RuleTable) -> None:
         self._timers = timers
         self._jobs = jobs
-        self._untimed, self._bound = rules.untimed, rules.bound
-        self._own_clock = rules.own_clock
+        self._untimed, self._bound = rules.untimed_protocols, rules.bound_protocols
+        self._own_clock = rules.own_clock_protocols
 
     def add(self, job: Job) -> None:
         if not self._is_timed(job):
@@ -108,12 +108,12 @@ class TtlTimers(Component):
 
     def add(self, job: Job) -> None:
         if job.expires_at:
-            self._timers.set(job.seq + TTL_TIMER, job.expires_at)
+            self._timers.set(job.seq + TTL_KEY_OFFSET, job.expires_at)
 
     def remove(self, job: Job) -> None:
         """Remove a job. A transient job may have a timer that was set while the store failed."""
         if job.expires_at or (job.extra is not None and job.extra.transient):
-            self._timers.cancel(job.seq + TTL_TIMER)
+            self._timers.cancel(job.seq + TTL_KEY_OFFSET)
 
     def use_jobs(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
@@ -130,21 +130,23 @@ class TtlTimers(Component):
                 yield IndexProblem("timer", "the job's time to live has no timer", job=job)
         for key in job_keys(self._timers, for_ttl=True):
             yield None
-            seq = key - TTL_TIMER
+            seq = key - TTL_KEY_OFFSET
             job = self._jobs.get(seq)
             if self._when(seq) is None:
                 continue
             if job is None:
                 yield IndexProblem("timer", f"a timer is set for job {seq}, which does not exist")
             elif not job.expires_at and not (job.extra is not None and job.extra.transient):
-                yield IndexProblem("timer", f"a {STATE_NAMES[job.state]} job has a timer", job=job)
+                yield IndexProblem(
+                    "timer", "a job without a time to live has a timer for one", job=job
+                )
 
     def _when(self, seq: int) -> int | None:
-        return self._timers.when(seq + TTL_TIMER)
+        return self._timers.when(seq + TTL_KEY_OFFSET)
 
 
 def job_keys(timers: TimerHeap, *, for_ttl: bool) -> Iterator[int]:
     """The keys of the timers for states of jobs, or for times to live."""
     for key in timers.keys():  # noqa: SIM118 - it is a method of the heap
-        if isinstance(key, int) and key >= 0 and (key >= TTL_TIMER) == for_ttl:
+        if isinstance(key, int) and key >= 0 and (key >= TTL_KEY_OFFSET) == for_ttl:
             yield key

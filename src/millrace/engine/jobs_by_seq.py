@@ -109,6 +109,11 @@ class JobsBySeq:
         for part in self._parts():
             yield from part
 
+    def each(self) -> Iterator[Job]:
+        """The jobs, without a list of all of them."""
+        for part in self._parts():
+            yield from part.values()
+
     def values(self) -> list[Job]:
         found: list[Job] = []
         for part in self._parts():

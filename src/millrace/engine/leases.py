@@ -1,4 +1,4 @@
-"""Leases: their renewal and their return, and the fields of a job that a lease sets.
+"""Leases: their renewal and release, and the fields of a job that a lease sets.
 
 Some leases end with a connection, which is their holder. The engine knows the leases of each open
 connection. The server sends a lease before it is durable, and a refused commit can undo a lease or
@@ -44,7 +44,7 @@ def end_grace(job: Job) -> None:
         ensure_history(job).deadline, details.lapsed_at = details.lapsed_at, None
 
 
-def use_server_clock(job: Job) -> None:
+def convert_lease_start(job: Job) -> None:
     """Convert the start of a lease from the clock of its holder to the clock of the server."""
     ensure_history(job).leased_at -= read_details(job).lease_offset
 
@@ -84,7 +84,7 @@ class LeaseSet(Component):
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._bound, self._untimed = engine.rules.bound, engine.rules.untimed
+        self._bound, self._untimed = engine.rules.bound_protocols, engine.rules.untimed_protocols
         #: Open connections that can hold leases.
         self.holders: set[str] = set()
         #: Holder -> seqs of its leases, the oldest lease first.
@@ -221,7 +221,7 @@ class LeaseSet(Component):
             self._engine.change_set.ended_leases.setdefault(job.seq, holder)
             self.remove(job)
 
-    def end_all(self) -> None:
+    def record_ends(self) -> None:
         """Record the ends of all leases, before `clear` removes them."""
         for seq, holder in self._holder_of.items():
             self._engine.change_set.ended_leases.setdefault(seq, holder)
@@ -276,7 +276,7 @@ class LeaseSet(Component):
             if job is not None and job.state == LEASED and job.history.holder == holder:
                 queue = job.queue
                 self.end_lost(job, now, f"the connection {holder} was closed")
-                engine.removal.remove_queue_if_left(job, queue, now)
+                engine.removal.remove_queue_if_empty(job, queue, now)
         if self._ending:
             engine.timers.set(LEASES_TIMER, now)
 

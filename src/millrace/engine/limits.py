@@ -1,8 +1,8 @@
 """Limits on the number of leased jobs of a queue or of a named key, for workers of every protocol.
 
 A job has the key of its queue and the keys that its producer named. It uses all of them while a
-worker of any protocol holds it. `Transitions` calls `enter` and `leave` when a job enters or leaves
-the state `leased`, so the usage of a key is exact.
+worker of any protocol holds it. `Transitions` calls `lease` when a job enters the state
+`leased` and `leave` when it leaves the state, so the usage of a key is exact.
 
 While the limit of a queue is full, no worker gets a job of this queue. If another key of a job is
 full, the engine parks the job when a worker would get it: the job stays ready, but is not in the
@@ -25,7 +25,7 @@ import msgspec
 
 from .annotations import ensure_details
 from .component import Component, IndexProblem, Problems
-from .details import Number, Parked
+from .details import LimitWait, Number
 from .job import NO_PROTOCOL, Job
 from .queues import Queue
 from .states import LEASED, READY
@@ -43,26 +43,26 @@ EXAMINE_BATCH_SIZE: Final = 64
 LIMITS_TIMER: Final = "limits"
 #: A sweep removes expired limits when the number of limits reaches this constant plus twice the
 #: number of limits after the last sweep.
-MIN_SWEPT_LIMITS: Final = 64
+MIN_LIMITS_TO_SWEEP: Final = 64
 #: Maximum number of entries in the log of a job when the engine adds an entry.
-MAX_LOG: Final = 100
+MAX_LOG_ENTRIES: Final = 100
 
 #: The start of the wait; the jid if clients set the job's times, otherwise empty; and the seq.
-Entry = tuple[int, str, int]
+ParkedEntry = tuple[int, str, int]
 
 
 class Limit:
     """A limit. Its durable setting is an array of the fields; add new fields at the end."""
 
-    __slots__ = ("clock_offset", "expires", "maximum", "origin")
+    __slots__ = ("clock_offset", "expires_at", "maximum", "origin")
 
     def __init__(
-        self, maximum: Number, expires: int = 0, clock_offset: int = 0, origin: int = NO_PROTOCOL
+        self, maximum: Number, expires_at: int = 0, clock_offset: int = 0, origin: int = NO_PROTOCOL
     ) -> None:
         #: Maximum number of leased jobs. 0: no limit.
         self.maximum = maximum
         #: The end of the limit, by the clock of the client that set it. 0: none.
-        self.expires = expires
+        self.expires_at = expires_at
         #: How far that clock is ahead of the server's.
         self.clock_offset = clock_offset
         #: The protocol over which it was set; none if its client has its own clock, and in older
@@ -71,43 +71,43 @@ class Limit:
 
     def fields(self) -> tuple[Number | int, ...]:
         """All fields, in the order of the constructor; without the last one if it is not set."""
-        fields = (self.maximum, self.expires, self.clock_offset)
+        fields = (self.maximum, self.expires_at, self.clock_offset)
         return (*fields, self.origin) if self.origin != NO_PROTOCOL else fields
 
 
 class Limits(Component):
     __slots__ = (
         "_engine",
-        "_keys_to_settle",
+        "_keys_to_unpark",
         "_next_sweep_at",
         "_queues_to_serve",
         "by_key",
         "concurrency",
-        "freed",
-        "holders",
+        "freed_keys",
         "in_use",
-        "waiting",
+        "leased_by_key",
+        "parked_by_key",
     )
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
-        self._next_sweep_at = MIN_SWEPT_LIMITS
+        self._next_sweep_at = MIN_LIMITS_TO_SWEEP
         #: Whether any limit or parked job exists. If not, this test is the only cost of limits.
         self.in_use = False
         self.by_key: dict[str, Limit] = {}
         #: Maximum number of leased jobs of a queue, without leases that have expired.
         self.concurrency: dict[str, Number] = {}
         #: The leased jobs of each key that has a limit.
-        self.holders: dict[str, dict[int, None]] = {}
+        self.leased_by_key: dict[str, dict[int, None]] = {}
         #: Parked jobs by key, the longest wait first. Entries may be stale. Jobs under "" were
         #: released from their key; the next request for jobs of their queue examines them.
-        self.waiting: dict[str, list[Entry]] = {}
+        self.parked_by_key: dict[str, list[ParkedEntry]] = {}
         #: Keys whose usage has decreased.
-        self.freed: dict[str, None] = {}
+        self.freed_keys: dict[str, None] = {}
         #: Queues with waiting clients and jobs that were not examined yet.
         self._queues_to_serve: set[str] = set()
         #: Keys with room and more parked jobs than one command examines.
-        self._keys_to_settle: set[str] = set()
+        self._keys_to_unpark: set[str] = set()
 
     # Settings
 
@@ -118,16 +118,16 @@ class Limits(Component):
             for key, value in settings.items()
             if key.startswith(LIMIT_PREFIX)
         }
-        self.count()
+        self.recount_usage()
         self._set_timer()
 
-    def count(self) -> None:
+    def recount_usage(self) -> None:
         """Count the usage of all keys again."""
-        self.holders = {key: {} for key in self.by_key}
+        self.leased_by_key = {key: {} for key in self.by_key}
         if self.by_key:
             for job in self._engine.leased.values():
                 self.enter(job)
-        self.freed.update(dict.fromkeys(self.waiting))
+        self.freed_keys.update(dict.fromkeys(self.parked_by_key))
         self._update()
 
     def set(
@@ -140,11 +140,13 @@ class Limits(Component):
         known = self.limit(key, now)
         offset = engine.caller.clock_offset if engine.caller.own_clock else 0
         if not expires and known is not None:
-            expires, offset = known.expires, known.clock_offset
+            expires, offset = known.expires_at, known.clock_offset
         self.by_key[key] = limit = Limit(maximum, expires, offset if expires else 0, origin)
         engine.set_setting(LIMIT_PREFIX + key, msgspec.msgpack.encode(limit.fields()))
-        if key not in self.holders:
-            self.holders[key] = {job.seq: None for job in engine.leased.values() if uses(job, key)}
+        if key not in self.leased_by_key:
+            self.leased_by_key[key] = {
+                job.seq: None for job in engine.leased.values() if uses(job, key)
+            }
         self._set_timer()
         self._changed(key, now)
 
@@ -152,7 +154,7 @@ class Limits(Component):
         """Delete a limit, and return whether it existed."""
         if self.by_key.pop(key, None) is None:
             return False
-        self.holders.pop(key, None)
+        self.leased_by_key.pop(key, None)
         self._engine.set_setting(LIMIT_PREFIX + key, None)
         self._changed(key, now)
         return True
@@ -163,29 +165,31 @@ class Limits(Component):
             self.concurrency[queue] = maximum
         else:
             self.concurrency.pop(queue, None)
-        self.freed[QUEUE_KEY_PREFIX + queue] = None
+        self.freed_keys[QUEUE_KEY_PREFIX + queue] = None
         self._update()
 
     def _changed(self, key: str, now: int) -> None:
-        self.freed[key] = None
+        self.freed_keys[key] = None
         self._update()
-        self.settle(now)
+        self.unpark_freed(now)
 
     def _update(self) -> None:
-        self.in_use = bool(self.by_key or self.concurrency or self.waiting or self.freed)
+        self.in_use = bool(self.by_key or self.concurrency or self.parked_by_key or self.freed_keys)
 
     def _sweep(self, now: int) -> None:
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
             self.delete(key, now)
-        self._next_sweep_at = 2 * len(self.by_key) + MIN_SWEPT_LIMITS
+        self._next_sweep_at = 2 * len(self.by_key) + MIN_LIMITS_TO_SWEEP
 
     # Views. `now` is the time of the current command.
 
     def limit(self, key: str, now: int) -> Limit | None:
         found = self.by_key.get(key)
-        if found is None or not found.expires:
+        if found is None or not found.expires_at:
             return found
-        return None if found.expires <= self._engine.caller.time(now, found.clock_offset) else found
+        return (
+            None if found.expires_at <= self._engine.caller.time(now, found.clock_offset) else found
+        )
 
     def maximum(self, key: str, now: int) -> Number:
         limit = self.limit(key, now)
@@ -193,7 +197,7 @@ class Limits(Component):
 
     def usage(self, key: str) -> int:
         """The number of leased jobs of a key that has a limit."""
-        return len(self.holders.get(key, ()))
+        return len(self.leased_by_key.get(key, ()))
 
     def has_room(self, key: str, now: int) -> bool:
         maximum = self.maximum(key, now)
@@ -206,12 +210,14 @@ class Limits(Component):
                 return key
         return None
 
-    def queue_has_room(self, queue: Queue, now: int, *, counted: bool = False) -> bool:
-        """Whether the limits of the queue permit another lease; see `next_job` for `counted`."""
+    def queue_has_room(self, queue: Queue, now: int, *, concurrency_checked: bool = False) -> bool:
+        """Whether the limits of the queue permit another lease. `concurrency_checked` as in
+        `next_job`.
+        """
         if not self.has_room(QUEUE_KEY_PREFIX + queue.name, now):
             return False
         maximum = self.concurrency.get(queue.name, 0)
-        if counted or not maximum:
+        if concurrency_checked or not maximum:
             return True
         surplus = queue.counts[LEASED] - maximum
         if surplus < 0:
@@ -220,32 +226,32 @@ class Limits(Component):
         deadlines, caller = self._engine.deadlines, self._engine.caller
         return deadlines.count_expired(queue.name, now, caller, surplus + 1) > surplus
 
-    def holding(self, key: str) -> list[Job]:
+    def leased_jobs(self, key: str) -> list[Job]:
         """The leased jobs of a key, sorted by jid."""
         engine = self._engine
         if key in self.by_key:
-            found = [engine.jobs[seq] for seq in self.holders[key]]
+            found = [engine.jobs[seq] for seq in self.leased_by_key[key]]
         else:
             found = [job for job in engine.leased.values() if uses(job, key)]
         return sorted(found, key=lambda job: job.jid)
 
-    def some_holding(self, key: str, limit: int) -> list[Job]:
+    def first_leased_jobs(self, key: str, limit: int) -> list[Job]:
         """Some leased jobs of a key that has a limit."""
-        return [self._engine.jobs[seq] for seq in islice(self.holders.get(key, ()), limit)]
+        return [self._engine.jobs[seq] for seq in islice(self.leased_by_key.get(key, ()), limit)]
 
     def parked(self, key: str) -> list[Job]:
         """The jobs that wait for a key, the longest wait first."""
-        entries = sorted(set(self.waiting.get(key, ())))
+        entries = sorted(set(self.parked_by_key.get(key, ())))
         found = [self._current(key, entry) for entry in entries]
         return [job for job in found if job is not None]
 
     def some_parked(self, key: str, limit: int) -> list[Job]:
         """Some jobs that wait for a key, including the job with the longest wait."""
-        entries = sorted(set(self.waiting.get(key, [])[: 4 * limit]))
+        entries = sorted(set(self.parked_by_key.get(key, [])[: 4 * limit]))
         found = [self._current(key, entry) for entry in entries]
         return [job for job in found if job is not None][:limit]
 
-    def _current(self, key: str, entry: Entry) -> Job | None:
+    def _current(self, key: str, entry: ParkedEntry) -> Job | None:
         """The job of an entry, if it still waits."""
         job = self._engine.jobs.get(entry[2])
         parked = None if job is None else parked_of(job)
@@ -259,9 +265,9 @@ class Limits(Component):
         """Add a leased job to the usage of its keys."""
         for key in keys_of(job):
             if key in self.by_key and uses(job, key):
-                self.holders[key][job.seq] = None
+                self.leased_by_key[key][job.seq] = None
 
-    def lease(self, job: Job) -> None:
+    def add_new_lease(self, job: Job) -> None:
         """Add a newly leased job to the usage of all its keys, including released ones."""
         details = None if job.extra is None else job.extra.details
         if details is not None and details.released_limits:
@@ -273,12 +279,12 @@ class Limits(Component):
         leased.
         """
         for key in keys_of(job):
-            holders = self.holders.get(key)
+            holders = self.leased_by_key.get(key)
             if holders is not None and job.seq in holders:
                 del holders[job.seq]
-                self.freed[key] = None
+                self.freed_keys[key] = None
         if self.concurrency and job.queue in self.concurrency:
-            self.freed[QUEUE_KEY_PREFIX + job.queue] = None
+            self.freed_keys[QUEUE_KEY_PREFIX + job.queue] = None
 
     def set_keys(self, job: Job, keys: list[str]) -> None:
         """Replace the keys of a job; a leased job then uses the new ones."""
@@ -296,31 +302,31 @@ class Limits(Component):
         if job.state == LEASED and uses(job, key):
             ensure_details(job).released_limits.append(key)
             self._engine.edits.record_job(job)
-            if self.holders.get(key, {}).pop(job.seq, self) is None:
+            if self.leased_by_key.get(key, {}).pop(job.seq, self) is None:
                 self._changed(key, now)
         elif parked is not None and parked.key == key:
             parked.key = ""
-            heappush(self.waiting.setdefault("", []), self._entry(job, parked))
+            heappush(self.parked_by_key.setdefault("", []), self._entry(job, parked))
             self._engine.edits.record_job(job)
             self._changed(key, now)
 
     # Leasing
 
-    def next_job(self, queue: Queue, now: int, *, counted: bool = False) -> Job | None:
+    def next_job(self, queue: Queue, now: int, *, concurrency_checked: bool = False) -> Job | None:
         """Remove the next job whose limits permit a lease from the order of the queue, and return
-        it. With `counted`, the caller has compared the number of running jobs with the
+        it. With `concurrency_checked`, the caller has compared the number of running jobs with the
         concurrency of the queue.
         """
-        if "" in self.waiting:
-            self.return_released(queue, now)
+        if "" in self.parked_by_key:
+            self.unpark_released(queue, now)
         for _ in range(EXAMINE_BATCH_SIZE):
-            if self.freed:
-                self.settle(now)
-            if not self.queue_has_room(queue, now, counted=counted):
+            if self.freed_keys:
+                self.unpark_freed(now)
+            if not self.queue_has_room(queue, now, concurrency_checked=concurrency_checked):
                 return None
             job = queue.ready.pop()
             if job is None:
-                if counted or not self._return_one(queue, now):
+                if concurrency_checked or not self._unpark_one(queue, now):
                     return None
                 continue
             key = self.full_key(job, now)
@@ -344,47 +350,53 @@ class Limits(Component):
         if details.front:  # its position ahead of all jobs applies only once
             details.front, job.rank = False, details.rank
         since = engine.time_of(job, now)
-        details.parked = parked = Parked(key, since, job.rank)
+        details.parked = parked = LimitWait(key, since, job.rank)
         queue.ready.park(job)
         self._wait(key, self._entry(job, parked))
         if not details.log or details.log[-1][1] != "throttled":
-            details.add_entry("throttled", since, MAX_LOG, {"queue": shown_queue or queue.name})
+            details.add_entry(
+                "throttled", since, MAX_LOG_ENTRIES, {"queue": shown_queue or queue.name}
+            )
         for other in keys_of(job):
-            if other != key and other in self.waiting:
-                self.freed[other] = None  # it may have been the only job that this key admitted
+            if other != key and other in self.parked_by_key:
+                self.freed_keys[other] = (
+                    None  # it may have been the only job that this key admitted
+                )
         engine.change_set.record(job)
 
-    def _entry(self, job: Job, parked: Parked) -> Entry:
+    def _entry(self, job: Job, parked: LimitWait) -> ParkedEntry:
         """The place of a job among those that wait for its key. Jobs that were parked at the same
         time return in the order of their pushes, or by jid if clients set their times.
         """
-        own_clock = job.origin in self._engine.rules.own_clock
+        own_clock = job.origin in self._engine.rules.own_clock_protocols
         return parked.since, job.jid if own_clock else "", job.seq
 
-    def _wait(self, key: str, entry: Entry) -> None:
-        heap = self.waiting.setdefault(key, [])
+    def _wait(self, key: str, entry: ParkedEntry) -> None:
+        heap = self.parked_by_key.setdefault(key, [])
         heappush(heap, entry)
         if len(heap) > 64 + 2 * len(self._engine.jobs):
             heap[:] = [each for each in set(heap) if self._current(key, each) is not None]
             heapify(heap)
         self.in_use = True
 
-    def settle_by_client_clock(self, now: int) -> None:
-        """Settle before or after a command of a client with its own clock. A limit may have expired
-        by that clock.
+    def unpark_by_client_clock(self, now: int) -> None:
+        """Unpark jobs before or after a command of a client with its own clock. A limit may have
+        expired by that clock.
         """
-        for key in self.waiting:
+        for key in self.parked_by_key:
             if key and not self.maximum(key, now):
-                self.freed[key] = None
-        self.settle(now)
+                self.freed_keys[key] = None
+        self.unpark_freed(now)
 
-    def settle(self, now: int) -> None:
-        """Return parked jobs of keys whose usage has decreased, and serve waiting clients."""
+    def unpark_freed(self, now: int) -> None:
+        """Put the parked jobs of keys whose usage has decreased back into their queues, and serve
+        waiting clients.
+        """
         engine = self._engine
         if engine.unavailable:
             return
-        while self.freed:
-            keys, self.freed = list(self.freed), {}
+        while self.freed_keys:
+            keys, self.freed_keys = list(self.freed_keys), {}
             queues: dict[str, None] = {}
             for key in keys:
                 queues.update(dict.fromkeys(self._unpark(key, now)))
@@ -393,12 +405,12 @@ class Limits(Component):
             for name in queues:
                 queue = engine.queues.get(name)
                 if queue is not None and queue.waiters:
-                    engine.assignments.serve(queue, now)
+                    engine.assignments.serve_waiters(queue, now)
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
-        """Return parked jobs until the key is full, and yield the names of their queues."""
-        heap = self.waiting.get(key)
+        """Unpark jobs until the key is full, and yield the names of their queues."""
+        heap = self.parked_by_key.get(key)
         if heap is None or not key:
             return
         maximum = self.maximum(key, now)
@@ -408,20 +420,20 @@ class Limits(Component):
             job = self._current(key, heappop(heap))
             if job is None:
                 continue
-            self._return(job, now)
+            self._unpark_job(job, now)
             yield job.queue
             if not self._engine.queues[job.queue].paused:
                 room -= 1
                 continue
             paused += 1  # no worker gets it, so it does not use the room
             if paused == EXAMINE_BATCH_SIZE:
-                self._keys_to_settle.add(key)
+                self._keys_to_unpark.add(key)
                 self._engine.timers.set(LIMITS_TIMER, self._engine.caller.server_time(now))
                 return
         if not heap:
-            del self.waiting[key]
+            del self.parked_by_key[key]
 
-    def _return(self, job: Job, now: int) -> None:
+    def _unpark_job(self, job: Job, now: int) -> None:
         """Return a parked job to its old place in the queue. If clients set its times, it returns
         ahead of the jobs that become ready at the same time.
         """
@@ -432,31 +444,35 @@ class Limits(Component):
         details = ensure_details(job)
         if details.parked is not None:
             job.rank, details.parked = details.parked.rank, None
-        if job.origin in engine.rules.own_clock:
+        if job.origin in engine.rules.own_clock_protocols:
             job.position = engine.time_of(job, now) - 1
         ready.add(job)
         engine.change_set.record(job)
 
-    def _return_one(self, queue: Queue, now: int) -> bool:
-        """Return a parked job of a queue whose keys have room, and return whether one was found.
-        A key can have room although jobs wait for it: the job that returned last may be in another
-        queue that no worker has asked for jobs yet.
+    def _unpark_one(self, queue: Queue, now: int) -> bool:
+        """Unpark one job of a queue whose keys have room. Return whether there was one. A key can
+        have room although jobs wait for it: the job that returned last may be in another queue that
+        no worker has asked for jobs yet.
         """
         for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
             if self.full_key(job, now) is None:
-                self._return(job, now)
+                self._unpark_job(job, now)
                 return True
         return False
 
-    def return_released(self, queue: Queue, now: int) -> None:
-        """Return the jobs of a queue that were released from their key."""
+    def unpark_released(self, queue: Queue, now: int) -> None:
+        """Unpark the jobs of a queue that were released from their key."""
         found = self.parked("")
         for job in found:
             if job.queue == queue.name and self.full_key(job, now) is None:
-                self._return(job, now)
-        left = {entry for entry in self.waiting.pop("", []) if self._current("", entry) is not None}
+                self._unpark_job(job, now)
+        left = {
+            entry
+            for entry in self.parked_by_key.pop("", [])
+            if self._current("", entry) is not None
+        }
         if left:
-            self.waiting[""] = sorted(left)
+            self.parked_by_key[""] = sorted(left)
         self._update()
 
     # Parked jobs
@@ -480,21 +496,21 @@ class Limits(Component):
                 self.leave_ready(job)
 
     def leave_ready(self, job: Job) -> None:
-        """Unpark a ready job whose state changes without a lease."""
+        """Unpark a job that is about to leave the state `ready`."""
         details = None if job.extra is None else job.extra.details
         if details is not None and details.parked is not None:
             job.rank, details.parked = details.parked.rank, None
         for key in keys_of(job):
-            if key in self.waiting:
-                self.freed[key] = None
+            if key in self.parked_by_key:
+                self.freed_keys[key] = None
 
     def clear(self) -> None:
         """Remove all jobs, before they are discarded or added again."""
-        self.holders = {key: {} for key in self.by_key}
-        self.waiting.clear()
-        self.freed.clear()
+        self.leased_by_key = {key: {} for key in self.by_key}
+        self.parked_by_key.clear()
+        self.freed_keys.clear()
         self._queues_to_serve.clear()
-        self._keys_to_settle.clear()
+        self._keys_to_unpark.clear()
         self._update()
 
     # Time
@@ -503,19 +519,21 @@ class Limits(Component):
         """End expired limits, and continue to serve waiting clients."""
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
             self.delete(key, now)
-        keys, self._keys_to_settle = self._keys_to_settle, set()
-        self.freed.update(dict.fromkeys(keys))
-        self.settle(now)
+        keys, self._keys_to_unpark = self._keys_to_unpark, set()
+        self.freed_keys.update(dict.fromkeys(keys))
+        self.unpark_freed(now)
         names, self._queues_to_serve = self._queues_to_serve, set()
         for name in names:
             queue = self._engine.queues.get(name)
             if queue is not None:
-                self._engine.assignments.serve(queue, now)
-        if not self._queues_to_serve and not self._keys_to_settle:
+                self._engine.assignments.serve_waiters(queue, now)
+        if not self._queues_to_serve and not self._keys_to_unpark:
             self._set_timer()
 
     def _set_timer(self) -> None:
-        ends = [each.expires - each.clock_offset for each in self.by_key.values() if each.expires]
+        ends = [
+            each.expires_at - each.clock_offset for each in self.by_key.values() if each.expires_at
+        ]
         if ends:
             self._engine.timers.set(LIMITS_TIMER, max(0, min(ends)))
 
@@ -530,21 +548,23 @@ class Limits(Component):
             for key in [] if leased is None else keys_of(leased):
                 if leased is None or key not in self.by_key or not uses(leased, key):
                     continue
-                if seq not in self.holders.get(key, ()):
+                if seq not in self.leased_by_key.get(key, ()):
                     yield IndexProblem(
                         "limit",
                         f"the usage of the limit {key} does not include the job",
                         job=leased,
                     )
-        for key in list(self.holders):
-            for seq in list(self.holders.get(key, ())):
+        for key in list(self.leased_by_key):
+            for seq in list(self.leased_by_key.get(key, ())):
                 yield None
                 leased = engine.leased.get(seq)
-                if (leased is None or not uses(leased, key)) and seq in self.holders.get(key, ()):
+                if (leased is None or not uses(leased, key)) and seq in self.leased_by_key.get(
+                    key, ()
+                ):
                     yield IndexProblem(
                         "limit", f"the usage of the limit {key} wrongly includes job {seq}"
                     )
-        entries: dict[str, set[Entry]] = {}
+        entries: dict[str, set[ParkedEntry]] = {}
         for seq in engine.jobs:
             yield None
             job = engine.jobs.get(seq)
@@ -562,10 +582,10 @@ class Limits(Component):
             elif parked is not None:
                 entry = self._entry(job, parked)
                 if parked.key not in entries:
-                    entries[parked.key] = set(self.waiting.get(parked.key, ()))
+                    entries[parked.key] = set(self.parked_by_key.get(parked.key, ()))
                 if entry in entries[parked.key]:
                     continue
-                if entry not in self.waiting.get(parked.key, ()):
+                if entry not in self.parked_by_key.get(parked.key, ()):
                     yield IndexProblem(
                         "limit",
                         f"the job waits for the limit {parked.key}, which does not list it",
@@ -578,7 +598,7 @@ def read_limit(setting: bytes) -> Limit:
     return Limit(*msgspec.msgpack.decode(setting))
 
 
-def parked_of(job: Job) -> Parked | None:
+def parked_of(job: Job) -> LimitWait | None:
     """The reason why a job is parked, or None."""
     own = None if job.extra is None else job.extra.details
     return None if own is None else own.parked

@@ -7,7 +7,7 @@ from .job import Job
 from .jobs_by_seq import JobsBySeq
 
 #: A stored payload up to this size is read when it is needed, on the same thread. A larger one is
-#: read in advance by another thread: 32 MiB take 40 ms.
+#: read in advance by another thread: reading 32 MiB takes 40 ms.
 MAX_DIRECT_READ: Final = 256 << 10
 
 
@@ -22,7 +22,7 @@ class PayloadReader(Protocol):
 
     def read_part(self, seq: int, start: int, size: int) -> bytes: ...
 
-    def another(self) -> "PayloadReader":
+    def open_another(self) -> "PayloadReader":
         """A reader for another thread."""
         ...
 
@@ -91,7 +91,7 @@ class Payloads:
         assert self.reader is not None
         return self.reader.read_part(job.seq, start, size)
 
-    def stored(self, seq: int, payload: bytes) -> None:
+    def move_out_of_memory(self, seq: int, payload: bytes) -> None:
         """Remove a payload from memory after the store has committed it, unless the job has
         another payload by now.
         """

@@ -38,9 +38,9 @@ class RetryPolicy:
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
     #: the maximum of the dead set does not apply.
-    dead_for: ClassVar[int] = 15_552_000_000_000  # 180 days
+    dead_retention: ClassVar[int] = 15_552_000_000_000  # 180 days
     #: Group and message of the error of an expired lease.
-    expired: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
+    expiry_error: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
     #: Whether an expired lease counts as a failure of the job.
     expiry_fails: ClassVar[bool] = True
     #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.
@@ -59,7 +59,7 @@ class RetryPolicy:
         return self.after_failure(job, now, random)
 
 
-def retry_later(job: Job, now: int, random: Random) -> RetryDecision:
+def retry_with_backoff(job: Job, now: int, random: Random) -> RetryDecision:
     """Retry after count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the job
     is dead.
     """
@@ -113,15 +113,15 @@ class RuleTable:
     """
 
     __slots__ = (
-        "bound",
-        "exclusive",
-        "kept",
+        "bound_protocols",
+        "exclusive_protocols",
+        "keep_position_protocols",
         "labels",
         "names",
-        "own_clock",
+        "own_clock_protocols",
         "policies",
-        "returning",
-        "untimed",
+        "retaining_protocols",
+        "untimed_protocols",
     )
 
     def __init__(self, rules: Iterable[ProtocolRules]) -> None:
@@ -130,16 +130,22 @@ class RuleTable:
         self.labels: Final = {0: "", **{each.code: each.label for each in table}}
         self.policies: Final = {each.code: each.policy for each in table}
         #: Leases end with the holder's connection and have no deadline.
-        self.bound: Final = frozenset(each.code for each in table if each.rights.bound)
+        self.bound_protocols: Final = frozenset(each.code for each in table if each.rights.bound)
         #: Leases have no timer.
-        self.untimed: Final = frozenset(
+        self.untimed_protocols: Final = frozenset(
             each.code for each in table if each.rights.bound or not each.rights.timed
         )
         #: Only the holder can end a lease. In other protocols, any client with the job's id can.
-        self.exclusive: Final = frozenset(each.code for each in table if each.rights.exclusive)
+        self.exclusive_protocols: Final = frozenset(
+            each.code for each in table if each.rights.exclusive
+        )
         #: Jobs return to their place after a failure.
-        self.returning: Final = frozenset(each.code for each in table if each.policy.keeps_position)
+        self.keep_position_protocols: Final = frozenset(
+            each.code for each in table if each.policy.keeps_position
+        )
         #: Done and dead jobs stay until a client removes them.
-        self.kept: Final = frozenset(each.code for each in table if each.policy.dead_for == FOREVER)
+        self.retaining_protocols: Final = frozenset(
+            each.code for each in table if each.policy.dead_retention == FOREVER
+        )
         #: Clients send their own time.
-        self.own_clock: Final = frozenset(each.code for each in table if each.own_clock)
+        self.own_clock_protocols: Final = frozenset(each.code for each in table if each.own_clock)

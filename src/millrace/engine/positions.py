@@ -1,4 +1,5 @@
-"""Positions of ready jobs: the order of their arrivals.
+"""Positions of ready jobs. A job arrives when it goes behind the ready jobs: after its push, or
+when it becomes ready again.
 
 The position of a job is the time of its arrival by the server's clock. If the clients of a job have
 their own clocks, it is the time at which the job became ready, by the clock of its client. Several
@@ -8,7 +9,8 @@ and older jobs are behind them, in the order in which they became ready.
 
 from typing import Final
 
-#: Maximum number of times per queue for which the last position is remembered, and of such queues.
+#: Maximum number of timestamps per queue whose last position is remembered, and maximum number of
+#: such queues.
 MAX_TIES: Final = 64
 MAX_TIED_QUEUES: Final = 10_000
 
@@ -44,12 +46,12 @@ class TiedPositions:
         #: Queue -> time -> the last position of jobs of that time, as a distance from the time.
         self._ties: dict[str, dict[int, int]] = {}
 
-    def of_new_job(self, queue: str, now: int) -> int:
+    def position_of_new_job(self, queue: str, now: int) -> int:
         """The position of a new job. Its seq sorts it behind all jobs of the same position."""
         ties = self._ties.get(queue) if self._ties else None
         return now if ties is None else now + ties.get(now, 0)
 
-    def behind(self, queue: str, now: int) -> int:
+    def position_behind(self, queue: str, now: int) -> int:
         """The position of an older job that is ready again: behind all jobs of the same time."""
         if len(self._ties) > MAX_TIED_QUEUES:
             self._ties.clear()

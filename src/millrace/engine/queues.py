@@ -64,7 +64,7 @@ class QueueSet(Component):
             queue.registered = True
             change_set.queues.pop(name, None)
             change_set.queues[name] = queue.paused
-            change_set.opened.add(name)
+            change_set.moved_to_end.add(name)
         return queue
 
     def restore(self, name: str, *, paused: bool) -> None:
@@ -76,7 +76,7 @@ class QueueSet(Component):
         queue.paused = paused
         queue.registered = True
 
-    def of_job(self, name: str) -> Queue:
+    def get_or_create(self, name: str) -> Queue:
         """The queue of a restored job, created if the store does not have it."""
         queue = self.by_name.get(name)
         if queue is None:
@@ -184,7 +184,7 @@ def _ready_problems(
     seen = SeqSet()
     repeated: Counter[int] = Counter()
     length = early = 0
-    for job in ready.examined():
+    for job in ready.iter_for_check():
         yield
         if job is None:
             continue
@@ -207,6 +207,6 @@ def _ready_problems(
         found.append(IndexProblem("ready", detail, queue=queue.name))
     if not (yield from ready.is_in_order()):
         found.append(IndexProblem("ready", "the ready jobs are not in order", queue=queue.name))
-    if ready.early != early:
-        detail = f"{ready.early} jobs are counted as ahead of all others, but {early} are"
+    if ready.front_count != early:
+        detail = f"{ready.front_count} jobs are counted as ahead of all others, but {early} are"
         found.append(IndexProblem("count", detail, queue=queue.name))

@@ -11,8 +11,8 @@ from typing import Any, Final
 from .details import Number
 from .job import Job
 
-#: The negative rank, the position, the seq, and a number that makes entries unique, so that jobs
-#: are never compared.
+#: The negative rank, the position, the seq, a number that makes entries unique, and the job.
+#: Because of the number, jobs are never compared.
 ReadyKey = tuple[Number, int, int, int, Job]
 #: While the number of tombstones is too high, each removal examines this number of entries.
 #: Examining a million at once would delay all clients.
@@ -38,7 +38,7 @@ class ReadyQueue:
         "_last_seq",
         "_swept",
         "_tombstones",
-        "early",
+        "front_count",
         "parked",
     )
 
@@ -52,7 +52,7 @@ class ReadyQueue:
         # Position and seq of the newest job of the deque. The job's own position may change later.
         self._last_position = self._last_seq = -1
         #: The number of jobs with a position below 0, which are ahead of all arrivals.
-        self.early = 0
+        self.front_count = 0
         #: Jobs that wait for a limit. They have no order and are not popped, but `len` counts them.
         self.parked: dict[int, Job] = {}
 
@@ -76,23 +76,26 @@ class ReadyQueue:
             return
         self._entries += 1
         if position < 0:
-            self.early += 1
+            self.front_count += 1
         key = (-job.rank, position, job.seq, self._entries, job)
         self._heap_keys[job.seq] = key
         heappush(self._heap, key)
 
     def extend(self, jobs: list[Job]) -> None:
         """Add jobs that are sorted by position."""
-        if self._fifo or self._swept or self._heap or any(job.rank for job in jobs):
+        first = bisect_left(jobs, 0, key=attrgetter("position"))
+        is_behind = first < len(jobs) and (jobs[first].position, jobs[first].seq) > (
+            self._last_position,
+            self._last_seq,
+        )
+        if not is_behind or self._tombstones or any(job.rank for job in jobs):
             for job in jobs:
                 self.add(job)
             return
-        first = bisect_left(jobs, 0, key=attrgetter("position"))
         for job in jobs[:first]:  # ahead of all arrivals
             self.add(job)
-        if first < len(jobs):
-            self._fifo.extend(jobs[first:] if first else jobs)
-            self._last_position, self._last_seq = jobs[-1].position, jobs[-1].seq
+        self._fifo.extend(jobs[first:] if first else jobs)
+        self._last_position, self._last_seq = jobs[-1].position, jobs[-1].seq
 
     def pop(self) -> Job | None:
         if self._heap or self._tombstones:
@@ -103,7 +106,7 @@ class ReadyQueue:
             if not fifo or key[:3] < (0, fifo[0].position, fifo[0].seq):
                 heappop(self._heap)
                 del self._heap_keys[key[2]]
-                self.early -= key[1] < 0
+                self.front_count -= key[1] < 0
                 return key[4]
         if not fifo:
             return None
@@ -140,7 +143,7 @@ class ReadyQueue:
         if key is None:
             self._mark_removed(job.seq)
         else:
-            self.early -= key[1] < 0
+            self.front_count -= key[1] < 0
         if len(self._heap) > 64 + 2 * len(self._heap_keys):
             self._heap = list(self._heap_keys.values())
             heapify(self._heap)
@@ -262,7 +265,7 @@ class ReadyQueue:
         current = self._heap_keys.get(key[2])
         return current is not None and current[3] == key[3]
 
-    def examined(self) -> Iterator[Job | None]:
+    def iter_for_check(self) -> Iterator[Job | None]:
         """All jobs, in no particular order, and None for tombstones. The queue is copied, because
         it may change between two of them.
         """

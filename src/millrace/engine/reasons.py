@@ -46,7 +46,9 @@ class Blocker(msgspec.Struct):
 
 
 class Reason(msgspec.Struct, omit_defaults=True):
-    """Times are microseconds since 1970; fields that a code does not use are empty."""
+    """One reason why a job is not running. Times are microseconds since 1970. Fields that a code
+    does not use are empty.
+    """
 
     code: Code
     #: The time since which the reason applies.
@@ -63,7 +65,7 @@ class Reason(msgspec.Struct, omit_defaults=True):
     about: str = ""
 
 
-class Why(msgspec.Struct):
+class JobReasons(msgspec.Struct):
     """A job and the reasons why it is not running."""
 
     jid: str
@@ -76,8 +78,8 @@ class Why(msgspec.Struct):
     reasons: list[Reason]
 
 
-def why(engine: Engine, job: Job, now: int) -> Why:
-    return Why(
+def why(engine: Engine, job: Job, now: int) -> JobReasons:
+    return JobReasons(
         job.jid,
         job.seq,
         job.queue,
@@ -95,7 +97,11 @@ def _reasons(engine: Engine, job: Job, now: int) -> list[Reason]:
     if job.state == BLOCKED:
         return _staged(job) + _blocked(engine, job)
     if job.state == LEASED:
-        until = 0 if job.history.holder_protocol in engine.rules.bound else job.history.deadline
+        until = (
+            0
+            if job.history.holder_protocol in engine.rules.bound_protocols
+            else job.history.deadline
+        )
         actor = engine.rules.names[job.history.holder_protocol]
         return [Reason("leased", job.history.leased_at, until, job.history.holder, actor)]
     if job.state == SCHEDULED:
@@ -174,13 +180,13 @@ def _failed(job: Job) -> str:
 # Sentences
 
 
-def sentence(reason: Reason, job: Why, now: int) -> str:
+def sentence(reason: Reason, job: JobReasons, now: int) -> str:
     """One reason as a sentence."""
     since, until, about = reason.since, reason.until, reason.about
     match reason.code:
         case "halted":
             return (
-                f"The store cannot be written ({about}), so no job is leased. The server resumes "
+                f"The server cannot write to the store ({about}), so it leases no jobs. It resumes "
                 "when the store works again."
             )
         case "paused":
@@ -189,7 +195,7 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
             return f"{about} is reached: at most {reason.count} of its jobs may be leased."
         case "unasked":
             last = f"the last fetch was {format_time(since, now)}"
-            known = last if since else "none has since the server started"
+            known = last if since else "no worker has fetched since the server started"
             return f'No worker fetches from queue "{job.queue}"; {known}. Start a worker.'
         case "queued":
             return f"Ready since {format_time(since, now)}; {_position(reason.count)}."
@@ -260,7 +266,8 @@ def _lease_end(until: int, now: int) -> str:
     if not until:
         return "; the lease lasts while its connection is open"
     if until <= now:  # the clock of the next client decides
-        return f"; the lease expired {format_time(until, now)}, and the next pop receives the job"
+        expired = format_time(until, now)
+        return f"; the lease expired {expired}, and the next worker that requests a job receives it"
     return f"; the lease expires {format_time(until, now)}"
 
 

@@ -42,29 +42,29 @@ class RecurringJob:
         "backlog",
         "clock_offset",
         "count",
-        "data",
+        "has_queue_limit",
         "interval",
         "jid",
-        "klass",
+        "kind",
+        "limits",
         "lower_first",
         "next",
         "origin",
-        "own_throttle",
+        "payload",
         "prefix",
         "priority",
         "pushed_at",
         "queue",
         "retries",
         "tags",
-        "throttles",
         "timed",
     )
 
     def __init__(
         self,
         jid: str,
-        klass: str,
-        data: bytes,
+        kind: str,
+        payload: bytes,
         queue: str,
         interval: Number,
         priority: Number,
@@ -73,9 +73,9 @@ class RecurringJob:
         tags: list[Any],
         next: int,  # noqa: A002 - the name of the field
         count: int = 0,
-        throttles: list[str] | None = None,
+        limits: list[str] | None = None,
         lower_first: bool = False,
-        own_throttle: bool = True,
+        has_queue_limit: bool = True,
         clock_offset: int = 0,
         origin: int = 0,
         prefix: str = "",
@@ -83,8 +83,8 @@ class RecurringJob:
         pushed_at: int = 0,
     ) -> None:
         self.jid = jid
-        self.klass = klass
-        self.data = data
+        self.kind = kind
+        self.payload = payload
         self.queue = queue
         self.interval = interval
         self.priority = priority
@@ -93,15 +93,15 @@ class RecurringJob:
         self.tags = tags
         self.next = next
         self.count = count
-        self.throttles = [] if throttles is None else throttles
+        self.limits = [] if limits is None else limits
         self.lower_first = lower_first
         #: Whether the limit of its queue is one of its limits.
-        self.own_throttle = own_throttle
+        self.has_queue_limit = has_queue_limit
         #: How far the clock of the client is ahead of the server's.
         self.clock_offset = clock_offset
         #: The protocol of its jobs. Older records have none; all of them follow a client's clock.
         self.origin = origin
-        #: The part of its names that its clients do not see.
+        #: The prefix that the protocol removes from the id and the queue before a client sees them.
         self.prefix = prefix
         self.timed = timed
         #: The time of the last push. 0: none yet.
@@ -111,8 +111,8 @@ class RecurringJob:
         """All fields, in the order of the constructor; without the last one if it is not set."""
         fields = (
             self.jid,
-            self.klass,
-            self.data,
+            self.kind,
+            self.payload,
             self.queue,
             self.interval,
             self.priority,
@@ -121,9 +121,9 @@ class RecurringJob:
             self.tags,
             self.next,
             self.count,
-            self.throttles,
+            self.limits,
             self.lower_first,
-            self.own_throttle,
+            self.has_queue_limit,
             self.clock_offset,
             self.origin,
             self.prefix,
@@ -191,14 +191,14 @@ class RecurringJobs:
 
     # Pushing
 
-    def request(self, queue: str, now: int) -> None:
+    def push_on_request(self, queue: str, now: int) -> None:
         """Push a due job when a client of a protocol without client clocks requests a job."""
         known = self._engine.queues.get(queue)
         is_paused = known is not None and known.paused
         if queue in self.by_queue and not is_paused and not self._engine.caller.own_clock:
             self.spawn(queue, now, 1)
 
-    def wait(self, queues: tuple[str, ...]) -> None:
+    def set_timer_for_waiter(self, queues: tuple[str, ...]) -> None:
         """Set the timer when a client starts to wait for jobs of these queues."""
         if any(queue in self.by_queue for queue in queues):
             self._set_timer()
@@ -256,16 +256,16 @@ class RecurringJobs:
             [(due // 1_000_000, "put", {"q": shown_queue})],
             [(tag, now) for tag in record.tags],
             spawned_from=record.jid.removeprefix(record.prefix),
-            limits=list(record.throttles),
+            limits=list(record.limits),
             waiting_since=due,
             lower_first=record.lower_first,
             clock_offset=record.clock_offset,
         )
         push = NewJob(
             f"{record.jid}-{record.count}",
-            record.klass,
-            record.data,
-            record.origin or min(engine.rules.own_clock),
+            record.kind,
+            record.payload,
+            record.origin or min(engine.rules.own_clock_protocols),
             record.queue,
             record.retries,
             LEASE_DURATION,
@@ -278,7 +278,7 @@ class RecurringJobs:
 
     # Time
 
-    def clock_set(self) -> None:
+    def schedule_check(self) -> None:
         """Examine the records after a restart, or after the clock was set."""
         if any(each.timed for each in self.by_id.values()):
             self._engine.timers.set(RECURRING_TIMER, 0)

@@ -37,7 +37,7 @@ class Removal:
         self._transitions.apply(job, self._queues[job.queue], "cancelled", GONE, now, actor)
         self._engine.caller.must_wait = True
 
-    def end_of_life(self, job: Job, now: int) -> None:
+    def remove_expired(self, job: Job, now: int) -> None:
         """Remove a job whose time to live has expired, or a transient job whose client has
         disconnected.
         """
@@ -59,10 +59,10 @@ class Removal:
 
     def remove_queue(self, name: str, now: int) -> None:
         """Remove a queue with its ready jobs; see Engine.remove_queue."""
-        for _ in self.queue_steps(name, now):
+        for _ in self.remove_queue_in_slices(name, now):
             pass
 
-    def queue_steps(self, name: str, now: int) -> Generator[None, None, None]:
+    def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue in several steps. The first step hides the queue and the jobs that are
         ready at that time. If the caller closes the generator early, the remaining
         jobs stay.
@@ -92,10 +92,10 @@ class Removal:
                     engine.queue_set.open(name, engine.change_set)
                 if queue.registered:
                     engine.change_set.queues[name] = False
-                    engine.assignments.serve(queue, now)
+                    engine.assignments.serve_waiters(queue, now)
                 engine.queue_set.drop_if_unused(queue)
 
-    def remove_queue_if_left(self, job: Job, name: str, now: int) -> None:
+    def remove_queue_if_empty(self, job: Job, name: str, now: int) -> None:
         """Remove the queue of a failed job if the failure was final, the queue is now empty, and
         the policy of the job requires it.
         """
@@ -124,8 +124,8 @@ class Removal:
         """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`."""
         engine = self._engine
         engine.current_statistics()
-        engine.leases.end_all()
-        engine.restoration.clear()
+        engine.leases.record_ends()
+        engine.restoration.remove_all_jobs()
         old, changes = engine.change_set, ChangeSet()
         changes.ended_leases = old.ended_leases
         changes.cleared = True
@@ -149,7 +149,7 @@ class Removal:
         """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
         Jobs pushed after the first step stay.
         """
-        engine, done = self._engine, 0
+        engine, removed_count = self._engine, 0
         seqs = list(engine.jobs)
         # Remove the newest jobs first, so that no dependent becomes ready before its removal.
         for seq in reversed(seqs):
@@ -157,9 +157,9 @@ class Removal:
             if job is None or job.origin != origin:
                 continue
             self.cancel(job, clock(), origin)
-            done += 1
-            if done == FLUSH_BATCH_SIZE:
-                yield done
-                done = 0
-        if done:
-            yield done
+            removed_count += 1
+            if removed_count == FLUSH_BATCH_SIZE:
+                yield removed_count
+                removed_count = 0
+        if removed_count:
+            yield removed_count

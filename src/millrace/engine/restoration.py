@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
 from .counters import Totals
-from .discarded import Discarded
+from .discarded import DiscardedCollections
 from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job
-from .job_timers import TTL_TIMER
+from .job_timers import TTL_KEY_OFFSET
 from .retention import TRIM_TIMER
 from .states import READY
 from .statistics import Statistics
@@ -21,6 +21,8 @@ from .tables import Tables
 if TYPE_CHECKING:
     from .engine import Engine
 
+#: The number of ready jobs of a queue that are added together at start-up.
+RESTORE_BATCH_SIZE: Final = 10_000
 #: The timer that frees records after a flush, and the number of records per tick.
 DISCARD_TIMER: Final = "discarded"
 DISCARD_BATCH_SIZE: Final = 1000
@@ -30,11 +32,11 @@ class Restoration:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         #: Records removed by a flush: freeing a million at once would delay all clients.
-        self._discarded = Discarded(engine.queues)
+        self._discarded = DiscardedCollections(engine.queues)
         #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
-        #: jobs in `ready_since`, which became ready later.
+        #: jobs in `ready_after_restore`, which became ready later.
         self.restored_seq = 0
-        self.ready_since: set[int] = set()
+        self.ready_after_restore: set[int] = set()
         #: Leases that ended because the previous process ended: seq -> attempt.
         self._interrupted: dict[int, int] = {}
 
@@ -47,7 +49,7 @@ class Restoration:
         self._restore_jobs(jobs)
         engine.failure_groups.deferring = False
         self.restored_seq = engine.next_seq
-        self.ready_since.clear()
+        self.ready_after_restore.clear()
         engine.positions.last += 1  # later arrivals are behind every restored job
         engine.retention.sort()
 
@@ -61,7 +63,7 @@ class Restoration:
         change_sets = list(change_sets)
         held = engine.leases.held_before(change_sets)
         if any(change_set.cleared for change_set in change_sets):
-            self.clear()
+            self.remove_all_jobs()
         for change_set in change_sets:
             for seq in (*change_set.new, *change_set.changed, *change_set.rewritten):
                 job = engine.jobs.get(seq)
@@ -87,49 +89,49 @@ class Restoration:
         # again.
         for job in engine.leased.values():
             if (
-                job.history.holder_protocol in engine.rules.bound
+                job.history.holder_protocol in engine.rules.bound_protocols
                 and job.history.holder not in engine.leases.holders
             ):
                 engine.timers.set(job.seq, 0)
         for job in self.orphaned_transients():
-            engine.timers.set(job.seq + TTL_TIMER, 0)
+            engine.timers.set(job.seq + TTL_KEY_OFFSET, 0)
         engine.revert_count += 1
         engine.change_set = ChangeSet()
 
     def after_restart(self, now: int) -> None:
-        """Remove transient jobs after a restart, and return leases that were bound to connections,
-        without a failure. The restart has closed all connections.
+        """Remove transient jobs after a restart, and release the leases of connections. The restart
+        has closed these connections; this does not count as a failure.
         """
         engine = self._engine
-        engine.clock = now
+        engine.last_known_time = now
         for job in self.orphaned_transients():
             engine.cancel(job, now)
         engine.transactions.after_restart(now)
         bound = [job for job in engine.leased.values() if self._is_bound(job)]
         self._interrupted = {job.seq: job.history.attempt for job in bound}
         for job in in_order(bound):
-            self.return_lease(job, now)
-        engine.limits.settle(now)
-        engine.recurring.clock_set()
+            self.release_interrupted(job, now)
+        engine.limits.unpark_freed(now)
+        engine.recurring.schedule_check()
 
     def resume(self, now: int) -> None:
         """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
         engine = self._engine
         engine.unavailable = ""
         for job in self.orphaned_transients():
-            engine.removal.end_of_life(job, now)
-        engine.limits.settle(now)
+            engine.removal.remove_expired(job, now)
+        engine.limits.unpark_freed(now)
         engine.assignments.serve_all(now)
 
     def is_untouched(self, job: Job) -> bool:
         """Whether a ready job has been ready since the server read the store."""
-        return job.seq < self.restored_seq and job.seq not in self.ready_since
+        return job.seq < self.restored_seq and job.seq not in self.ready_after_restore
 
     def was_interrupted(self, job: Job) -> bool:
         """Whether the end of the previous process has interrupted the lease of a job."""
         return self._is_bound(job) and self._interrupted.get(job.seq) == job.history.attempt
 
-    def return_lease(self, job: Job, now: int) -> None:
+    def release_interrupted(self, job: Job, now: int) -> None:
         """Return a lease without a failure, because a restart closed its connection."""
         engine = self._engine
         queue = engine.queues[job.queue]
@@ -138,7 +140,7 @@ class Restoration:
 
     def _is_bound(self, job: Job) -> bool:
         """Whether the lease of a job ends with the connection of its holder."""
-        return job.history.holder_protocol in self._engine.rules.bound
+        return job.history.holder_protocol in self._engine.rules.bound_protocols
 
     def orphaned_transients(self) -> list[Job]:
         """Transient jobs whose client has disconnected or no longer waits."""
@@ -156,7 +158,11 @@ class Restoration:
         collects them and adds all jobs of a queue together. The start-up time depends on it.
         """
         engine = self._engine
-        table, of_job, own_clock = engine.table, engine.queue_set.of_job, engine.rules.own_clock
+        table, of_job, own_clock = (
+            engine.table,
+            engine.queue_set.get_or_create,
+            engine.rules.own_clock_protocols,
+        )
         ready: dict[str, list[Job]] = {}
         known, by_jid = table.jobs, table.by_jid
         position, last_seq = engine.positions.last, engine.next_seq - 1
@@ -172,7 +178,7 @@ class Restoration:
             if job.seq > last_seq:  # noqa: PLR1730 - `max`, inlined
                 last_seq = job.seq
             if job.expires_at:
-                engine.timers.set(job.seq + TTL_TIMER, job.expires_at)
+                engine.timers.set(job.seq + TTL_KEY_OFFSET, job.expires_at)
             if job.extra is not None:
                 engine.dependencies.add(job)
                 engine.annotations.add(job)
@@ -180,28 +186,35 @@ class Restoration:
             if group is None:
                 ready[of_job(job.queue).name] = group = []
             group.append(job)
+            if len(group) == RESTORE_BATCH_SIZE:
+                self._restore_ready(job.queue, group)
+                group.clear()
         for name, group in ready.items():
-            queue = engine.queues[name]
-            queue.counts[READY] += len(group)
-            queue.ready.extend(group)
-            for job in group:
-                job.queue = name
+            self._restore_ready(name, group)
         engine.positions.last = max(engine.positions.last, position)
         engine.next_seq = max(engine.next_seq, last_seq + 1)
 
+    def _restore_ready(self, name: str, jobs: list[Job]) -> None:
+        """Add ready jobs of a queue, in their order."""
+        queue = self._engine.queues[name]
+        queue.counts[READY] += len(jobs)
+        queue.ready.extend(jobs)
+        for job in jobs:
+            job.queue = queue.name  # jobs share this string
+
     def restore_job(self, job: Job) -> None:
         engine = self._engine
-        queue = engine.queue_set.of_job(job.queue)
+        queue = engine.queue_set.get_or_create(job.queue)
         job.queue = queue.name  # jobs share this string
         for component in engine.components:
             component.add(job)
         if job.seq >= engine.next_seq:
             engine.next_seq = job.seq + 1
         # The clock of a client, which may be wrong, determines the positions of its jobs.
-        if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
+        if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock_protocols:
             engine.positions.last = max(engine.positions.last, job.position)
 
-    def clear(self) -> None:
+    def remove_all_jobs(self) -> None:
         engine = self._engine
         is_large = max(len(engine.jobs), len(engine.queues)) > DISCARD_BATCH_SIZE
         if is_large:
@@ -218,7 +231,7 @@ class Restoration:
             component.clear()
         engine.timers.cancel(TRIM_TIMER)
         engine.flush_count += 1
-        self.ready_since.clear()
+        self.ready_after_restore.clear()
         engine.positions.tied.clear()
         engine.totals = Totals()
         engine.statistics = Statistics()
@@ -249,11 +262,17 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
     and a sort of a million jobs takes longer than this check, and more memory.
     """
     found = list(jobs)
-    position, seq = BEFORE_ARRIVALS - FOREVER, 0
-    for job in found:
-        if job.position < position or (job.position == position and job.seq < seq):
-            found.sort(key=attrgetter("seq"))
-            found.sort(key=attrgetter("position"))
-            break
-        position, seq = job.position, job.seq
+    if not is_in_order(found):
+        found.sort(key=attrgetter("seq"))
+        found.sort(key=attrgetter("position"))
     return found
+
+
+def is_in_order(jobs: Iterable[Job]) -> bool:
+    """Whether jobs are sorted by position, then by seq."""
+    position, seq = BEFORE_ARRIVALS - FOREVER, 0
+    for job in jobs:
+        if job.position < position or (job.position == position and job.seq < seq):
+            return False
+        position, seq = job.position, job.seq
+    return True

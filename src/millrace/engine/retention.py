@@ -29,10 +29,10 @@ class Retention(Component):
     """Done and dead jobs. Only `dead` has a maximum size; it is sorted, the oldest job first."""
 
     __slots__ = (
+        "_decoded_setting",
         "_jobs",
         "_kept",
         "_of_queues",
-        "_read_setting",
         "dead",
         "dead_dropped",
         "dead_kept",
@@ -43,7 +43,7 @@ class Retention(Component):
 
     def __init__(self, jobs: JobsBySeq, rules: RuleTable, dead_max: int) -> None:
         self._jobs = jobs
-        self._kept = rules.kept
+        self._kept = rules.retaining_protocols
         self.dead_max = dead_max
         #: The number of dead jobs that were dropped because of the maximum.
         self.dead_dropped = 0
@@ -54,7 +54,7 @@ class Retention(Component):
         #: Done jobs that stay until a client removes them, the oldest first.
         self.done_kept: OrderedDict[int, Job] = OrderedDict()
         #: The setting that was decoded last, and its content.
-        self._read_setting: bytes | None = None
+        self._decoded_setting: bytes | None = None
         self._of_queues: dict[str, int] = {}
 
     def end_of(self, job: Job, result: bytes | None, setting: bytes | None, now: int) -> int:
@@ -73,13 +73,13 @@ class Retention(Component):
         """The retention that is set for a queue."""
         if setting is None:
             return None
-        if setting is not self._read_setting:
+        if setting is not self._decoded_setting:
             self._of_queues = msgspec.msgpack.decode(setting, type=dict[str, int])
-            self._read_setting = setting
+            self._decoded_setting = setting
         return self._of_queues.get(name)
 
     def index_of(self, job: Job) -> dict[int, Job]:
-        """The index that a job in this state belongs to."""
+        """The index to which the job belongs in its current state."""
         if job.state == DEAD:
             return self.dead_kept if job.expires_at or job.origin in self._kept else self.dead
         assert job.state == DONE
@@ -141,8 +141,8 @@ class Retention(Component):
                 yield IndexProblem("state", detail, job=job)
 
 
-def changed_setting(setting: bytes | None, name: str, period: int | None) -> bytes | None:
-    """The setting with all retentions after the retention of one queue was set or removed."""
+def with_queue_retention(setting: bytes | None, name: str, period: int | None) -> bytes | None:
+    """A copy of the setting with this retention of the queue, or without one if it is None."""
     found = {} if setting is None else msgspec.msgpack.decode(setting, type=dict[str, int])
     if period is None:
         found.pop(name, None)

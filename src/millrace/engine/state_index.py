@@ -14,8 +14,8 @@ class StateIndex(Component):
         "_version",
         "blocked",
         "leased",
-        "retries",
         "retrying",
+        "retrying_by_queue",
         "scheduled",
         "staged",
     )
@@ -30,7 +30,7 @@ class StateIndex(Component):
         #: The number of scheduled jobs that have failed before.
         self.retrying = 0
         #: The same number for each queue that has any.
-        self.retries: dict[str, int] = {}
+        self.retrying_by_queue: dict[str, int] = {}
         #: Counts the changes to scheduled jobs.
         self._version = 0
 
@@ -66,13 +66,13 @@ class StateIndex(Component):
             self.unstage(job)
 
     def count_retry(self, queue: str, by: int) -> None:
-        """Add to the number of scheduled jobs that have failed before, of one queue."""
+        """Add `by` to the number of a queue's scheduled jobs that have failed before."""
         self.retrying += by
-        number = self.retries.get(queue, 0) + by
+        number = self.retrying_by_queue.get(queue, 0) + by
         if number:
-            self.retries[queue] = number
+            self.retrying_by_queue[queue] = number
         else:
-            del self.retries[queue]
+            del self.retrying_by_queue[queue]
 
     def unstage(self, job: Job) -> None:
         """Remove a job from its bulk load."""
@@ -90,11 +90,11 @@ class StateIndex(Component):
         self.leased.clear()
         self.staged.clear()
         self.retrying = 0
-        self.retries.clear()
+        self.retrying_by_queue.clear()
         self._version += 1
 
     def problems(self) -> Problems:
-        version, retrying = self._version, dict.fromkeys(self.retries, 0)
+        version, retrying = self._version, dict.fromkeys(self.retrying_by_queue, 0)
         for state in (SCHEDULED, BLOCKED, LEASED):
             index = self._index(state)
             assert index is not None
@@ -111,7 +111,10 @@ class StateIndex(Component):
                 detail = f"the job is {STATE_NAMES[job.state]} but not listed"
                 yield IndexProblem("state", detail, job=job)
         total = sum(retrying.values())
-        if version == self._version and (self.retrying, self.retries) != (total, retrying):
+        if version == self._version and (self.retrying, self.retrying_by_queue) != (
+            total,
+            retrying,
+        ):
             detail = f"{self.retrying} jobs are counted as retrying, but {total} are"
             yield IndexProblem("count", detail)
         yield from self._load_problems()

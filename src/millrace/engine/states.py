@@ -74,10 +74,10 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
 }
 
 #: Causes of a failure.
-FAILURES: Final = frozenset({"failed", "expired", "doomed"})
+FAILURE_CAUSES: Final = frozenset({"failed", "expired", "doomed"})
 
 #: The same table as one set of small numbers per cause, for fast checks.
-LEGAL: Final[dict[str, frozenset[int]]] = {
+LEGAL_TRANSITIONS: Final[dict[str, frozenset[int]]] = {
     cause: frozenset(before * 8 + after for before, targets in moves.items() for after in targets)
     for cause, moves in TRANSITIONS.items()
 }

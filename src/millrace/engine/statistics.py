@@ -16,7 +16,7 @@ KEPT_DAYS: Final = 30
 #: The number of days with totals over all queues.
 HISTORY_DAYS: Final = 180
 #: The slots of a histogram: 60 seconds, 59 minutes, 23 hours, 6 days.
-SLOTS: Final = 148
+HISTOGRAM_BUCKETS: Final = 148
 
 
 _ENDED: Final = frozenset({"completed", "advanced"})
@@ -36,7 +36,7 @@ def histogram_slot(microseconds: int) -> int | None:
     return 141 + days if days < 7 else None
 
 
-class Spread:
+class DurationSummary:
     """Count, mean and variance by Welford's method, and the histogram, in seconds."""
 
     __slots__ = ("count", "histogram", "mean", "vk")
@@ -73,7 +73,7 @@ class Spread:
         if below_a_second:
             histogram[0] = histogram.get(0, 0) + below_a_second
 
-    def merge(self, other: "Spread") -> None:
+    def merge(self, other: "DurationSummary") -> None:
         """Add the durations of another record."""
         count = self.count + other.count
         if not count:
@@ -91,7 +91,7 @@ class Spread:
 
 
 class QueueDay:
-    """One queue on one day. `failures` counts attempts, `failed` counts dead jobs."""
+    """One queue on one day. `failures` counts failed attempts, `failed` counts dead jobs."""
 
     __slots__ = ("day", "failed", "failures", "queue", "retries", "run", "wait")
 
@@ -99,16 +99,16 @@ class QueueDay:
         self,
         queue: str,
         day: int,
-        wait: Spread | None = None,
-        run: Spread | None = None,
+        wait: DurationSummary | None = None,
+        run: DurationSummary | None = None,
         failures: int = 0,
         failed: int = 0,
         retries: int = 0,
     ) -> None:
         self.queue = queue
         self.day = day
-        self.wait = Spread() if wait is None else wait
-        self.run = Spread() if run is None else run
+        self.wait = DurationSummary() if wait is None else wait
+        self.run = DurationSummary() if run is None else run
         self.failures = failures
         self.failed = failed
         self.retries = retries
@@ -172,7 +172,7 @@ class Tallies:
             tally.retries += cause == "expired"
             tally.failed += state == DEAD
 
-    def settle(self, statistics: "Statistics", recent: RecentDurations) -> None:
+    def add_to(self, statistics: "Statistics", recent: RecentDurations) -> None:
         """Add all that was counted to the statistics and to the recent durations."""
         recent.pushed += self._pushed
         self._pushed = 0
@@ -205,7 +205,7 @@ class Statistics:
         self.merged: list[QueueDay] = []
 
     def merge(self, added: QueueDay) -> None:
-        """Add the record of a day that no event of this journal contains."""
+        """Add statistics from another server, which the events of this journal do not include."""
         total = self._total(added.day)
         total.processed += added.run.count + added.failures
         total.failures += added.failures
@@ -244,7 +244,7 @@ class Statistics:
         total.processed += len(tally.runs) + tally.failures
         total.failures += tally.failures
 
-    def fold(self, events: Iterable[Any], recent: RecentDurations | None = None) -> None:
+    def add_events(self, events: Iterable[Any], recent: RecentDurations | None = None) -> None:
         """Add events of the engine or the store. `recent`, if given, gets their durations too."""
         if recent is None:
             recent = RecentDurations()
@@ -252,12 +252,12 @@ class Statistics:
         for event in events:
             cause = event[1]
             if cause == "flushed":
-                tallies.settle(self, recent)
+                tallies.add_to(self, recent)
                 self.clear()
                 recent.clear()
             else:
                 tallies.count(cause, event[4], event[0], event[10], event[14], event[15])
-        tallies.settle(self, recent)
+        tallies.add_to(self, recent)
 
     def clear(self) -> None:
         self.days.clear()
@@ -274,7 +274,7 @@ class Statistics:
                 total.failures += day.failures
         return self._totals
 
-    def since(self, clock: int) -> int:
+    def first_retained_day(self, clock: int) -> int:
         """The first day of the retained statistics. It does not depend only on the newest day,
         because the clock of the server or of a client may have been ahead.
         """

@@ -9,8 +9,8 @@ from .policies import RuleTable
 from .states import DEAD, LEASED, SCHEDULED
 
 
-def is_existing(job: Job) -> bool:
-    """Whether a job has a state of an existing job."""
+def has_valid_state(job: Job) -> bool:
+    """Whether the state is one of the six states, not `new` or `gone`."""
     return SCHEDULED <= job.state <= DEAD
 
 
@@ -20,7 +20,7 @@ class JobTable(Component):
     __slots__ = ("_duplicates", "_exclusive", "by_jid", "jobs")
 
     def __init__(self, rules: RuleTable) -> None:
-        self._exclusive = rules.exclusive
+        self._exclusive = rules.exclusive_protocols
         self.jobs = JobsBySeq()
         #: The oldest job of each jid; `_duplicates` has the remaining ones, by seq.
         self.by_jid: dict[str, Job] = {}
@@ -135,7 +135,7 @@ class JobTable(Component):
                 continue
             if job.seq != seq:
                 yield IndexProblem("record", f"job {job.seq} is listed as job {seq}", job=job)
-            if not is_existing(job):
+            if not has_valid_state(job):
                 yield IndexProblem("record", f"the job has the unknown state {job.state}", job=job)
             yield self._problem(job)
         for jid in [*self.by_jid, *self._duplicates]:
@@ -159,4 +159,6 @@ class JobTable(Component):
         index = bisect_left(duplicates, job.seq, key=lambda each: each.seq)
         if index < len(duplicates) and duplicates[index] is job:
             return None
-        return IndexProblem("id", "some jobs with this id are not found in order", job=found)
+        return IndexProblem(
+            "id", "the jobs with this id are not listed in the order of their seqs", job=found
+        )

@@ -118,7 +118,7 @@ class TimerHeap:
 
 
 def is_heap(entries: Sequence[Any]) -> Generator[None, None, bool]:
-    """Whether the entries are a heap; yields for each examined one."""
+    """Return whether the entries are a heap. Yield once for each examined entry."""
     for index in range(1, len(entries)):
         if entries[(index - 1) // 2] > entries[index]:
             return False

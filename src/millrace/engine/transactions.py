@@ -58,7 +58,7 @@ class Transactions:
             if key.startswith(TRANSACTION_PREFIX)
         }
         self._completing = {seq for each in self._sealed.values() for seq in each.completed}
-        self._continue(0)
+        self._set_timer(0)
 
     def begin(self, now: int) -> str:
         """Open a transaction, and return its name."""
@@ -78,7 +78,7 @@ class Transactions:
         self._sealed[name] = sealed = _Sealed(actor, holder, completed)
         self._completing.update(completed)
         self._engine.set_setting(name, _encode(sealed))
-        self._continue(now)
+        self._set_timer(now)
 
     def completes(self, seq: int) -> bool:
         """Whether a sealed transaction is about to complete this job."""
@@ -91,7 +91,7 @@ class Transactions:
     def abandon(self, name: str, now: int) -> None:
         """Discard the staged jobs, after the client has disconnected or a step was refused."""
         self._open.discard(name)
-        self._continue(now)
+        self._set_timer(now)
 
     def after_restart(self, now: int) -> None:
         """Carry out sealed transactions and discard the others before the first client connects.
@@ -105,7 +105,7 @@ class Transactions:
     def tick(self, now: int) -> None:
         """Carry out a batch of a sealed transaction, or discard a batch of an abandoned one."""
         self._step(now)
-        self._continue(now)
+        self._set_timer(now)
 
     def _step(self, now: int) -> None:
         name = next(iter(self._sealed), "")
@@ -146,6 +146,6 @@ class Transactions:
         staged = (name for name in self._engine.staged if name.startswith(TRANSACTION_PREFIX))
         return next((n for n in staged if n not in self._open and n not in self._sealed), "")
 
-    def _continue(self, now: int) -> None:
+    def _set_timer(self, now: int) -> None:
         if self._sealed or self._abandoned():
             self._engine.timers.set(TRANSACTION_TIMER, now)

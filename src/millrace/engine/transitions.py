@@ -13,7 +13,18 @@ from .job import (
 )
 from .leases import leave_front
 from .queues import Queue
-from .states import BLOCKED, DEAD, DONE, FAILURES, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
+from .states import (
+    BLOCKED,
+    DEAD,
+    DONE,
+    FAILURE_CAUSES,
+    GONE,
+    LEASED,
+    LEGAL_TRANSITIONS,
+    NEW,
+    READY,
+    SCHEDULED,
+)
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -32,14 +43,17 @@ class Transitions:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._rules = engine.rules
-        self._untimed, self._own_clock = engine.rules.untimed, engine.rules.own_clock
+        self._untimed, self._own_clock = (
+            engine.rules.untimed_protocols,
+            engine.rules.own_clock_protocols,
+        )
         # Components that most transitions use.
         self._timers, self._leased = engine.timers, engine.leased
         self._limits, self._cascades = engine.limits, engine.cascades
         self._dependencies, self._deadlines = engine.dependencies, engine.deadlines
-        self._leases, self._bound = engine.leases, engine.rules.bound
+        self._leases, self._bound = engine.leases, engine.rules.bound_protocols
         self._restoration, self._positions = engine.restoration, engine.positions
-        self._by_state = engine.state_components
+        self._state_components = engine.state_components
 
     def apply(
         self,
@@ -62,11 +76,11 @@ class Transitions:
         """
         engine = self._engine
         before, seq, change_set = job.state, job.seq, engine.change_set
-        if before * 8 + to not in LEGAL[cause]:
+        if before * 8 + to not in LEGAL_TRANSITIONS[cause]:
             raise AssertionError(f"job {seq}: {cause} does not lead from {before} to {to}")
         queue.version += 1
 
-        limited = False
+        limits_changed = False
         if before == LEASED:
             queue.counts[LEASED] -= 1
             del self._leased[seq]
@@ -75,7 +89,7 @@ class Transitions:
                 self._leases.end(job)
             if self._limits.in_use:
                 self._limits.leave(job)
-                limited = True
+                limits_changed = True
             self._timers.cancel(seq)
             # `is_first_lease` and `first_wait`, inlined.
             if (
@@ -95,7 +109,7 @@ class Transitions:
                 queue.counts[READY] -= 1  # the caller has popped it
             else:
                 self.leave(job)
-                limited = self._limits.in_use
+                limits_changed = self._limits.in_use
 
         job.state = to
         if to == READY:
@@ -105,15 +119,17 @@ class Transitions:
                     self._arrive_by_own_clock(job, cause)
             else:
                 caller = engine.caller
-                engine.clock = job.ready_at = caller.server_time(now) if caller.own_clock else now
+                engine.last_known_time = job.ready_at = (
+                    caller.server_time(now) if caller.own_clock else now
+                )
                 if cause in _ARRIVAL_CAUSES:
-                    self._arrive(job, cause)
+                    self._move_behind_ready(job, cause)
             if seq < self._restoration.restored_seq:
-                self._restoration.ready_since.add(seq)
+                self._restoration.ready_after_restore.add(seq)
         elif to >= DONE:
             if to == DEAD:
                 job.due_at = job.expires_at or add_time(
-                    now, self._rules.policies[job.origin].dead_for
+                    now, self._rules.policies[job.origin].dead_retention
                 )
             if before < DONE and to != GONE:
                 history = ensure_history(job)
@@ -142,12 +158,12 @@ class Transitions:
                 change_set.changed.pop(seq, None)
                 change_set.rewritten.pop(seq, None)
                 change_set.removed[seq] = None
-            if self._dependencies.by_blocker and cause not in FAILURES:
+            if self._dependencies.by_blocker and cause not in FAILURE_CAUSES:
                 self._cascades.unblock(seq, now)
             if not queue.registered:
                 engine.queue_set.drop_if_unused(queue)
-            if limited and not engine.caller.own_clock:
-                self._limits.settle(now)
+            if limits_changed and not engine.caller.own_clock:
+                self._limits.unpark_freed(now)
             return
         if recorded and seq not in change_set.new:
             change_set.changed[seq] = job
@@ -159,7 +175,7 @@ class Transitions:
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:
-                engine.assignments.serve(queue, now)
+                engine.assignments.serve_waiters(queue, now)
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self._leased[seq] = job
@@ -169,19 +185,23 @@ class Transitions:
                 self._deadlines.add(job)
                 self._leases.add(job)
             if self._limits.in_use:
-                self._limits.lease(job)
+                self._limits.add_new_lease(job)
         else:
             self.enter(job)
             if to == DONE and self._dependencies.by_blocker and cause != "advanced":
                 self._cascades.unblock(seq, now)
-        if limited and not engine.caller.own_clock:
-            self._limits.settle(now)
+        if limits_changed and not engine.caller.own_clock:
+            self._limits.unpark_freed(now)
 
-    def _arrive(self, job: Job, cause: str) -> None:
+    def _move_behind_ready(self, job: Job, cause: str) -> None:
         """Put a job that became ready behind the ready jobs, unless its position is fixed."""
         if not 0 <= job.position < AFTER_ARRIVALS:
             return
-        if cause == "due" and job.history.failures and job.origin in self._rules.returning:
+        if (
+            cause == "due"
+            and job.history.failures
+            and job.origin in self._rules.keep_position_protocols
+        ):
             return
         job.position = self._positions.next(job.ready_at, behind=cause in _BEHIND_CAUSES)
 
@@ -190,16 +210,16 @@ class Transitions:
         if cause == "due":
             job.position = job.due_at
         else:
-            job.position = self._positions.tied.behind(job.queue, job.ready_at)
+            job.position = self._positions.tied.position_behind(job.queue, job.ready_at)
 
     def leave(self, job: Job) -> None:
         """Remove a job from the indexes of its state."""
-        for component in self._by_state:
+        for component in self._state_components:
             component.remove(job)
 
     def enter(self, job: Job) -> None:
         """Add a job to the indexes of its state."""
-        for component in self._by_state:
+        for component in self._state_components:
             component.add(job)
 
     def start_state(self, job: Job, now: int) -> int:
@@ -234,5 +254,5 @@ class Transitions:
         else:
             for component in engine.record_components:
                 component.remove(job)
-        if self._restoration.ready_since:
-            self._restoration.ready_since.discard(job.seq)
+        if self._restoration.ready_after_restore:
+            self._restoration.ready_after_restore.discard(job.seq)

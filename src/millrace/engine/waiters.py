@@ -24,8 +24,8 @@ class Waiter:
         "owner",
         "owns_job",
         "queues",
+        "reports_removal",
         "seq",
-        "wants_removal",
     )
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
@@ -44,7 +44,7 @@ class Waiter:
         self.must_wait = False
         #: The waiter is also notified of the removal of the job. Other clients wait until their
         #: timeouts.
-        self.wants_removal = False
+        self.reports_removal = False
         #: The client pushed the transient job `seq`; the job is removed when this wait ends.
         self.owns_job = False
 
@@ -107,7 +107,9 @@ class WaiterSet:
         return any(waiter.owns_job for waiter in self.by_job.get(seq, ()))
 
     def add(self, waiter: Waiter, until: int) -> None:
-        """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
+        """Register a waiter. It later receives the next job of its queues, or a timeout at
+        `until`.
+        """
         self._last_key -= 1
         waiter.key = key = self._last_key
         if until != FOREVER:
@@ -121,7 +123,7 @@ class WaiterSet:
         self._waiters[key] = waiter
 
     def add_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
-        """Report the end of the job, or a timeout at `until`."""
+        """Register a waiter. It later receives the end of the job, or a timeout at `until`."""
         waiter.seq = job.seq
         self.add(waiter, until)
         self.by_job.setdefault(job.seq, []).append(waiter)
@@ -151,7 +153,7 @@ class WaiterSet:
     def job_ended(self, outcome: JobOutcome) -> None:
         """Report the end of a job to its waiters."""
         for waiter in list(self.by_job.get(outcome.job.seq, ())):
-            if outcome.cause != "cancelled" or waiter.wants_removal:
+            if outcome.cause != "cancelled" or waiter.reports_removal:
                 self.remove(waiter)
                 self.outcomes.append((waiter, outcome))
 

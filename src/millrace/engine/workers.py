@@ -19,10 +19,10 @@ class Worker:
     """A process that takes jobs. Its state only advances: running, quiet, terminate."""
 
     __slots__ = (
-        "beat_at",
         "connections",
         "hostname",
         "labels",
+        "last_heartbeat_at",
         "pid",
         "rss_kb",
         "started_at",
@@ -38,7 +38,7 @@ class Worker:
         self.rss_kb = 0
         self.state = RUNNING
         self.started_at = now
-        self.beat_at = now
+        self.last_heartbeat_at = now
         self.connections = 0
 
     def advance(self, state: int) -> bool:
@@ -69,7 +69,7 @@ class WorkerRegistry:
         elif worker.connections == 0:  # perhaps a new process
             worker.state = RUNNING
             worker.started_at = now
-        worker.beat_at = now
+        worker.last_heartbeat_at = now
         worker.connections += 1
         self._disconnected.pop(wid, None)
         return worker
@@ -93,6 +93,8 @@ class WorkerRegistry:
     def _forget(self, now: int) -> None:
         self._forget_at = now + FORGET_AFTER // 24
         limit = now - FORGET_AFTER
-        for worker in [w for w in self.known.values() if not w.connections and w.beat_at < limit]:
+        for worker in [
+            w for w in self.known.values() if not w.connections and w.last_heartbeat_at < limit
+        ]:
             del self.known[worker.wid]
             self._disconnected.pop(worker.wid, None)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from arro3.core import Array, DataType, Field, RecordBatch, Schema, list_array
 
-from millrace.engine.events import Event, Row
+from millrace.engine.events import Event, EventTuple
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, STATE_NAMES, TRANSITIONS
 from millrace.protocols.registry import PROTOCOL_NAMES
 
@@ -78,7 +78,7 @@ class Columns(NamedTuple):
     batch: RecordBatch
 
 
-def convert(numbers: Sequence[int], version: int, rows: Sequence[Row]) -> Columns:
+def convert(numbers: Sequence[int], version: int, rows: Sequence[EventTuple]) -> Columns:
     """Convert events with these numbers to the columns of a file."""
     if version < 2:
         rows = _as_version_2(rows)
@@ -90,7 +90,9 @@ def convert(numbers: Sequence[int], version: int, rows: Sequence[Row]) -> Column
         return Columns(values, _batch(values))
 
 
-def _values(numbers: Sequence[int], version: int, rows: Sequence[Row]) -> dict[str, Sequence[Any]]:
+def _values(
+    numbers: Sequence[int], version: int, rows: Sequence[EventTuple]
+) -> dict[str, Sequence[Any]]:
     count = len(rows)
     (
         times, types, seqs, jids, queues, kinds, origins, actors, workers, attempts, states, ranks,
@@ -146,7 +148,7 @@ _SPARSE: Final = (
 
 
 def _fill_sparse(
-    found: dict[str, list[Any]], wait_us: list[int | None], totals: bool, rows: Sequence[Row]
+    found: dict[str, list[Any]], wait_us: list[int | None], totals: bool, rows: Sequence[EventTuple]
 ) -> None:
     """Set the columns that only some events have."""
     (
@@ -258,7 +260,7 @@ def _moments(times: Sequence[int | None]) -> Sequence[int | None]:
     ]
 
 
-def _as_version_2(rows: Sequence[Row]) -> list[Row]:
+def _as_version_2(rows: Sequence[EventTuple]) -> list[EventTuple]:
     """Convert rows of version 1 to version 2. Fields that cannot be derived are None."""
     pushed = {row[_AT["seq"]]: row[_AT["time"]] for row in rows if row[_TYPE] == "pushed"}
     found = []
@@ -268,7 +270,7 @@ def _as_version_2(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _before(row: Row) -> int | None:
+def _before(row: EventTuple) -> int | None:
     cause = row[_TYPE]
     if cause == schema.FLUSHED:
         return int(row[_STATE])
@@ -279,7 +281,7 @@ def _before(row: Row) -> int | None:
 # Rows with values that a column does not accept.
 
 
-def _valid(row: Row) -> Row:
+def _valid(row: EventTuple) -> EventTuple:
     return tuple(
         _VALID.get(name, _integer)(value) for name, value in zip(Event._fields, row, strict=False)
     )

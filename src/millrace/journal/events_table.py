@@ -32,7 +32,7 @@ from deltalake import (
 from deltalake.transaction import AddAction, RemoveAction
 
 from millrace.durable_files import make, sync, write_whole
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 
 from . import schema
 from .columns import FILE_SCHEMA, LAST_TIME, SCHEMA, Columns, convert, valid_time
@@ -122,7 +122,7 @@ class EventRun:
         self.first = self.next = first
         self.days: dict[date, DayEvents] = {}
 
-    def add(self, version: int, rows: Sequence[Row]) -> None:
+    def add(self, version: int, rows: Sequence[EventTuple]) -> None:
         """Append the events that follow."""
         numbers = range(self.next, self.next + len(rows))
         self.next += len(rows)
@@ -135,8 +135,8 @@ class EventRun:
 
 
 def _by_day(
-    numbers: Sequence[int], rows: Sequence[Row]
-) -> Iterator[tuple[date, Sequence[int], Sequence[Row]]]:
+    numbers: Sequence[int], rows: Sequence[EventTuple]
+) -> Iterator[tuple[date, Sequence[int], Sequence[EventTuple]]]:
     times = [valid_time(row[0]) for row in rows]
     if min(times) // _DAY == max(times) // _DAY:
         yield _date(times[0] // _DAY), numbers, rows

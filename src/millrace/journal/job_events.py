@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from deltalake import QueryBuilder
 
-from millrace.engine.events import Event, Row
+from millrace.engine.events import Event, EventTuple
 from millrace.records import EventRecord
 from millrace.store.errors import StoreError
 from millrace.store.folders import outbox_reader
@@ -85,7 +85,7 @@ def from_outbox(folder: Path, key: JobKey, start: int, until: float) -> JobEvent
 
 def _of_job(events: EventRange, key: JobKey) -> dict[int, EventRecord]:
     place, value = (_SEQ, key.seq) if key.seq else (_JID, key.jid)
-    rows: list[Row] = []
+    rows: list[EventTuple] = []
     numbers: list[int] = []
     for number, row in enumerate(events.rows, events.first):
         if row[place] == value:

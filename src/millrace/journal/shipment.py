@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Self
 
 from deltalake.exceptions import DeltaError
 
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.store.errors import StoreError
 from millrace.store.folders import outbox_reader
 from millrace.store.store import EventRange
@@ -139,7 +139,7 @@ class CommitBuilder:
         self._bytes = 0
         self._count = 0
         self._run: EventRun | None = None
-        self._rows: list[Row] = []
+        self._rows: list[EventTuple] = []
         self._version = 0
 
     def take(self, events: EventRange) -> bool:

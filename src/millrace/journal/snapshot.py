@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.engine.job import Job
 from millrace.engine.states import STATE_NAMES
-from millrace.engine.statistics import SLOTS, QueueDay
+from millrace.engine.statistics import HISTOGRAM_BUCKETS, QueueDay
 from millrace.records import QueueStatistics
 from millrace.store.folders import read_snapshot
 from millrace.store.store import Progress
@@ -38,7 +38,9 @@ def snapshot(folder: Path, progress: Progress | None = None) -> StateSnapshot:
     event = found.next_event - 1
     statistics = found.statistics
     days = days_table(statistics.days.values(), event)
-    return StateSnapshot(event, _jobs_table(found.jobs.values()), days, statistics.since(0))
+    return StateSnapshot(
+        event, _jobs_table(found.jobs.values()), days, statistics.first_retained_day(0)
+    )
 
 
 def _jobs_table(jobs: Iterable[Job]) -> "pa.Table":
@@ -87,6 +89,9 @@ def days_table(days: Iterable[QueueDay | QueueStatistics], event: int) -> "pa.Ta
         columns[f"{name}_n"] = pa.array([spread.count for spread in spreads], pa.int64())
         columns[f"{name}_mean"] = pa.array([spread.mean for spread in spreads], pa.float64())
         columns[f"{name}_var"] = pa.array([spread.variance for spread in spreads], pa.float64())
-        slots = [[spread.histogram.get(slot, 0) for slot in range(SLOTS)] for spread in spreads]
+        slots = [
+            [spread.histogram.get(slot, 0) for slot in range(HISTOGRAM_BUCKETS)]
+            for spread in spreads
+        ]
         columns[f"{name}_hist"] = pa.array(slots, pa.list_(pa.int64()))
     return pa.table(columns)

@@ -3,7 +3,7 @@
 from itertools import islice
 from pathlib import Path
 
-from millrace.engine.events import Event, Row
+from millrace.engine.events import Event, EventTuple
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.records import JournalEvent, JournalPage
@@ -40,7 +40,7 @@ def _read_page(folder: Path, start: int, limit: int) -> JournalPage:
     return JournalPage(page, page[-1].event + 1 if page else start)
 
 
-def _event(number: int, row: Row) -> JournalEvent:
+def _event(number: int, row: EventTuple) -> JournalEvent:
     event = Event(*row)
     return JournalEvent(
         number,

@@ -93,7 +93,7 @@ class Hub:
         #: Whether the server is stopping. A stopping server leases no jobs.
         self.stopping = False
         #: Connections with messages caused by commands of other connections.
-        self.with_messages: set[Connection] = set()
+        self.connections_with_messages: set[Connection] = set()
         #: Counters since the start: valid commands, and error replies.
         self.commands = 0
         self.errors = 0

@@ -1,1 +1,3 @@
-"""The only package that uses sockets: listeners, sessions, the loop turn, signals, TLS, limits."""
+"""The package that owns the listening sockets of the protocols: listeners, sessions, the loop turn,
+signals, TLS, limits.
+"""

@@ -39,7 +39,7 @@ from millrace.store import Store, StoreError, StoreWriteFailed
 from millrace.store.folders import open_store
 
 from . import file_limits, logs
-from .control_socket import SocketPathInUse, socket_of
+from .control_socket import SocketPathInUse, control_socket_path
 from .journal_shipper import JournalShipper, ShipperSettings
 from .memory_watch import CHECK_INTERVAL as MEMORY_CHECK_INTERVAL
 from .memory_watch import MemoryWatch, effective_limit
@@ -69,7 +69,7 @@ def clock() -> int:
 def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Sockets) -> int:
     """Serve until a signal stops the server; return the exit status of the process."""
     config = loaded.config
-    files = file_limits.raise_limit()
+    max_files = file_limits.raise_limit()
     os.umask(0o077)  # data, lake and the files of child processes are private to this user
     # The garbage collector does not track jobs, and the objects of the server form no cycles: it
     # can run rarely, and not at all during recovery.
@@ -118,7 +118,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     # Without a store there is no data folder: the control socket needs another one.
     folder = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else config.server.data
     try:
-        return uvloop.run(_serve(loaded, reload, sockets, engine, store, tls, files, folder))
+        return uvloop.run(_serve(loaded, reload, sockets, engine, store, tls, max_files, folder))
     except SocketPathInUse as error:
         log.critical("%s", error)
         return 1
@@ -163,14 +163,14 @@ async def _serve(
     engine: Engine,
     store: Store | None,
     tls: "TlsFiles | None",
-    files: int,
+    max_files: int,
     folder: Path,
 ) -> int:
     config = loaded.config
     loop = asyncio.get_running_loop()
     stop, force_stop = asyncio.Event(), asyncio.Event()
 
-    def ended(reason: str) -> None:
+    def on_fatal_error(reason: str) -> None:
         """The state of the store is unknown: exit without further acknowledgements."""
         log.critical(
             "%s. The server exits and sends no more acknowledgements. Check the disk and the "
@@ -179,7 +179,7 @@ async def _serve(
         )
         os._exit(3)
 
-    max_connections = file_limits.connections(config.server.max_connections, files)
+    max_connections = file_limits.usable_connections(config.server.max_connections, max_files)
     server = Server(
         engine,
         store,
@@ -187,8 +187,8 @@ async def _serve(
         max_connections=max_connections,
         max_output=config.server.max_output,
         max_buffered=config.server.max_buffered,
-        max_unauthenticated=file_limits.unauthenticated(files),
-        ended=ended,
+        max_unauthenticated=file_limits.max_unauthenticated_connections(max_files),
+        ended=on_fatal_error,
     )
 
     def request_stop() -> None:
@@ -205,11 +205,11 @@ async def _serve(
     control = AdminService(
         engine, max_connections, lambda: 1 if store is None else store.outbox.next_event
     )
-    path = socket_of(folder)
+    path = control_socket_path(folder)
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
     ports = await server.listen(serving, sockets, None if tls is None else tls.context)
     control.memory_mb = _memory()
-    control.samples.measured = server.measured
+    control.samples.measured = server.server_durations
     control.audit.heard = _log_audited
     control.tokens.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
@@ -219,17 +219,17 @@ async def _serve(
         web = WebProcess(sockets["web"], lambda: web_settings(current[0].config, path))
         web.start()
     control.ports = ports
-    schedule = PipelineRunner(
+    runner = PipelineRunner(
         config.pipeline.every,
         pipeline_command(config),
         unavailable_reason=NO_LAKE if store is None else "",
     )
     control.host = ProcessStatus(
-        lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
+        lambda: current[0], runner, started_at=started_at, memory_mb=control.memory_mb
     )
 
     def reload_all() -> None:
-        _reload(current, reload, server, store, files)
+        _reload(current, reload, server, store, max_files)
         if tls is not None:
             tls.reload_if_changed()
         if web is not None:
@@ -256,7 +256,7 @@ async def _serve(
         period = current[0].config.server.forget_queues
         if period:
             now = clock()
-            for name in idle.forget_some(now, round(period * 1_000_000)):
+            for name in idle.remove_idle_batch(now, round(period * 1_000_000)):
                 for hub in server.hubs:
                     hub.queue_forgotten(name)
             server.after_commands(now)
@@ -268,9 +268,9 @@ async def _serve(
     watch_tls_files()
     _announce(config, ports)
     if store is not None:
-        control.keeper = server.shipping = _shipping(config, server, store)
-        server.shipping.committed()
-        schedule.start()
+        control.keeper = server.shipper = _make_shipper(config, server, store)
+        server.shipper.check_pending()
+        runner.start()
     elif config.pipeline.every:
         log.warning("Scheduled pipeline runs are disabled: %s", NO_LAKE)
     await stop.wait()
@@ -278,7 +278,7 @@ async def _serve(
     log.info(
         "Stopping: no longer accepting connections; workers are notified at their next heartbeat."
     )
-    await schedule.stop()
+    await runner.stop()
     if web is not None:
         await web.stop()
     await server.stop(config.server.stop_grace, force_stop)
@@ -304,7 +304,7 @@ def web_settings(config: Config, control: Path) -> dict[str, Any]:
     }
 
 
-def _shipping(config: Config, server: Server, store: Store) -> JournalShipper:
+def _make_shipper(config: Config, server: Server, store: Store) -> JournalShipper:
     lake = config.lake
     settings = ShipperSettings(
         config.server.data, config.lake_uri, lake.ship_every, lake.ship_events
@@ -313,7 +313,7 @@ def _shipping(config: Config, server: Server, store: Store) -> JournalShipper:
         store.outbox,
         settings,
         trim=server.turns.schedule,
-        answered=lambda: server.after_commands(clock()),
+        on_request_done=lambda: server.after_commands(clock()),
     )
 
 
@@ -351,7 +351,7 @@ def _log_audited(entry: AuditEntry) -> None:
 def _announce(config: Config, ports: dict[str, int]) -> None:
     """Print the ready line with the ports, and notify systemd."""
     notify("READY=1")
-    if not logs.is_for_people(sys.stdout):
+    if not logs.is_console(sys.stdout):
         ready = {
             "ready": True,
             "ports": ports,
@@ -374,7 +374,7 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
         if config.server.durability == "memory"
         else f"{config.server.data} (durability: {config.server.durability})"
     )
-    print(f"ready  {where}  data {data}  (Ctrl-C stops)", flush=True)  # noqa: T201
+    print(f"ready  {where}  data {data}  (press Ctrl-C to stop)", flush=True)  # noqa: T201
 
 
 def _reload(
@@ -382,7 +382,7 @@ def _reload(
     reload: Callable[[], LoadedConfig],
     server: Server,
     store: Store | None,
-    files: int,
+    max_files: int,
 ) -> None:
     """SIGHUP: apply the reloadable keys, and log all changed keys."""
     try:
@@ -399,7 +399,7 @@ def _reload(
     effective = apply_reload(current[0], loaded)
     new = effective.config
     logs.set_level(new.server.log_level)
-    max_connections = file_limits.connections(new.server.max_connections, files)
+    max_connections = file_limits.usable_connections(new.server.max_connections, max_files)
     server.max_connections = max_connections
     server.buffers.limit = new.server.max_buffered
     for hub in server.hubs:

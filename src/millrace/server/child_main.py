@@ -2,10 +2,10 @@
 
     python -P -m millrace.server.child_main PARENT_PID MODULE ARGUMENT...
 
-A child closes its input pipe when the server ends, but it reads that pipe only after its imports. A
-child that outlives a killed server keeps the listening sockets, and the next server cannot bind
-them. On Linux the kernel therefore kills the child together with its parent; elsewhere a thread
-checks the parent's process id.
+When the server ends, the child sees the end of its input pipe, but it reads that pipe only after
+its imports. A child that outlives a killed server
+keeps the listening sockets, and the next server cannot bind them. On Linux the kernel therefore
+kills the child together with its parent; elsewhere a thread checks the parent's process id.
 """
 
 import os
@@ -22,14 +22,14 @@ PARENT_CHECK_INTERVAL: Final = 0.2
 
 def end_with_parent(parent: int) -> None:
     """Kill this process as soon as `parent` has ended, or now if it has ended already."""
-    if not _kernel_kills():
+    if not _request_kernel_kill():
         Thread(target=_watch, args=(parent,), name="parent watch", daemon=True).start()
     # The parent can end before the request reaches the kernel.
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _kernel_kills() -> bool:
+def _request_kernel_kill() -> bool:
     if sys.platform != "linux":
         return False
     import ctypes  # noqa: PLC0415 - only Linux needs it

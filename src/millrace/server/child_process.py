@@ -26,7 +26,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
 class ChildProcess:
     """A process in its own process group, so that Ctrl-C in a terminal reaches only the server.
 
-    The end of its output counts as its end; a process that still runs is killed. It does not
+    When its output ends, the process counts as ended and is killed if it still runs. It does not
     inherit variables with secrets.
     """
 

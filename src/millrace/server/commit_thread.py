@@ -1,4 +1,4 @@
-"""The thread that runs COMMIT, the only statement that waits for the disk."""
+"""The thread that runs `Store.commit`: COMMIT, large payloads, and the deletions of a flush."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from threading import Thread
 from millrace.store import Store
 
 #: Called on the thread of the loop after a commit, with its error or None.
-After = Callable[[Exception | None], None]
+CommitCallback = Callable[[Exception | None], None]
 
 
 class CommitThread:
-    def __init__(self, loop: asyncio.AbstractEventLoop, after: After) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, after: CommitCallback) -> None:
         self._loop = loop
         self._after = after
         self._prepared: SimpleQueue[Store | None] = SimpleQueue()

@@ -12,7 +12,7 @@ class SocketPathInUse(Exception):
     """A file that is not a socket has the path of the control socket."""
 
 
-def socket_of(folder: Path) -> Path:
+def control_socket_path(folder: Path) -> Path:
     return folder / "control"
 
 

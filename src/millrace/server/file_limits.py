@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 RESERVED_FILES: Final = 64
 #: Connections before their handshake may exceed the limit by this number.
 MAX_UNAUTHENTICATED: Final = 1000
-#: They may use at most the limit on open files divided by this number.
+#: These connections may use at most the limit on open files divided by this number.
 UNAUTHENTICATED_DIVISOR: Final = 8
 
 
@@ -22,30 +22,30 @@ def raise_limit() -> int:
     return hard
 
 
-def unauthenticated(files: int) -> int:
+def max_unauthenticated_connections(max_files: int) -> int:
     """Maximum number of connections above the limit that have not finished their handshake."""
     return (
         MAX_UNAUTHENTICATED
-        if files < 0
-        else min(MAX_UNAUTHENTICATED, files // UNAUTHENTICATED_DIVISOR)
+        if max_files < 0
+        else min(MAX_UNAUTHENTICATED, max_files // UNAUTHENTICATED_DIVISOR)
     )
 
 
-def connections(wanted: int, files: int) -> int:
+def usable_connections(wanted: int, max_files: int) -> int:
     """The number of connections that the limit on open files allows, at most `wanted`.
 
     Without free files the server cannot even accept a connection to refuse it. While files are
     free, it refuses a connection with the error of the protocol.
     """
-    if files < 0:  # no limit
+    if max_files < 0:  # no limit
         return wanted
-    room = max(1, files - RESERVED_FILES - unauthenticated(files))
+    room = max(1, max_files - RESERVED_FILES - max_unauthenticated_connections(max_files))
     if wanted > room:
         log.warning(
             "server.max_connections is %d, but the process may open only %d files. It serves %d "
             "connections. Raise the limit on open files (ulimit -n), or lower max_connections.",
             wanted,
-            files,
+            max_files,
             room,
         )
     return min(wanted, room)

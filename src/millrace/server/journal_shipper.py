@@ -2,7 +2,8 @@
 events from the outbox.
 
 The process (millrace.journal.shipper) starts when events are pending and ends after an idle period.
-If it fails, the server logs the error once and retries with growing pauses. The outbox is bounded.
+If it fails, the server logs the error once and retries with exponential backoff. The outbox is
+bounded.
 """
 
 import asyncio
@@ -31,13 +32,13 @@ IDLE_TIMEOUT: Final = 90.0
 #: Time that a stopping server waits for the last shipment, and then for the process.
 SHIP_TIMEOUT: Final = 30.0
 EXIT_TIMEOUT: Final = 5.0
-NEEDS: Final = (
+MISSING_PACKAGES_TEXT: Final = (
     "Shipping requires deltalake and arro3-io. Events stay in the outbox, up to "
     f"journal.outbox_max. Install them with: {install_command('deltalake')}"
 )
 
 #: Called with the reason of a failure, or with an empty string.
-Done = Callable[[str], None]
+ShipCallback = Callable[[str], None]
 
 
 class ShipperSettings(NamedTuple):
@@ -55,8 +56,8 @@ class ShipperSettings(NamedTuple):
 
 
 class JournalShipper:
-    """`trim` is called when shipped events can be removed, and `answered` after a request is
-    done.
+    """Starts the shipper process and sends it the range to ship. It calls `trim` when shipped
+    events can be removed, and `on_request_done` after a request is done.
     """
 
     def __init__(
@@ -65,12 +66,12 @@ class JournalShipper:
         settings: ShipperSettings,
         *,
         trim: Callable[[], None],
-        answered: Callable[[], None],
+        on_request_done: Callable[[], None],
     ) -> None:
         self._outbox = outbox
         self._settings = settings
         self._trim = trim
-        self._answered = answered
+        self._on_request_done = on_request_done
         self._loop = asyncio.get_running_loop()
         self._server = ""
         #: The next event when the server started. A lake that is ahead of it belongs to another
@@ -92,14 +93,14 @@ class JournalShipper:
         self._lacks_packages = False
         self._files = 0
         self._dropped = 0
-        self._requests: list[tuple[int, Done]] = []
+        self._requests: list[tuple[int, ShipCallback]] = []
         self._stopping = False
         #: Set at the end of a shipment, successful or not, and at the end of the process.
         self._progress = asyncio.Event()
 
     # Called by the server
 
-    def committed(self) -> None:
+    def check_pending(self) -> None:
         """Check for pending events. Called after every turn and when the server is ready."""
         outbox = self._outbox
         if outbox.first_event != self._first_kept:
@@ -123,10 +124,12 @@ class JournalShipper:
         if self._timer is None or reaches_limit:
             self._schedule_shipment(reaches_limit=reaches_limit)
 
-    def ship(self, done: Done) -> None:
-        """Ship all committed events."""
+    def ship(self, done: ShipCallback) -> None:
+        """Ship all committed events, then call `done` with an empty string or the reason of a
+        failure.
+        """
         until = self._outbox.next_committed
-        if until <= self._next or self._stopping or not self._is_able():
+        if until <= self._next or self._stopping or not self._check_packages():
             reason = "The server is stopping." if self._stopping else self._failing
             self._loop.call_soon(self._answer, done, reason if until > self._next else "")
             return
@@ -134,7 +137,7 @@ class JournalShipper:
         if not self._until:
             self._start_shipment()
 
-    def journal(self) -> ShippingStatus:
+    def current_status(self) -> ShippingStatus:
         """The progress and the backlog of shipping."""
         outbox = self._outbox
         waiting = max(0, outbox.next_committed - self._next)
@@ -156,7 +159,11 @@ class JournalShipper:
         """Ship the pending events within a time limit, then end the process."""
         self._stopping = True
         self._cancel_timers()
-        if self._settings.every and self._outbox.next_committed > self._next and self._is_able():
+        if (
+            self._settings.every
+            and self._outbox.next_committed > self._next
+            and self._check_packages()
+        ):
             await self._ship_the_rest(force_stop)
         if self._child is not None:
             self._progress.clear()
@@ -184,15 +191,15 @@ class JournalShipper:
         if reaches_limit or wait <= 0:
             self._start_if_able()
         else:
-            self._timer = self._loop.call_later(wait, self._due)
+            self._timer = self._loop.call_later(wait, self._on_timer)
 
-    def _due(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._outbox.next_committed > self._next and not self._until:
             self._start_if_able()
 
     def _start_if_able(self) -> None:
-        if self._is_able():
+        if self._check_packages():
             self._start_shipment()
 
     def _start_shipment(self) -> None:
@@ -208,11 +215,11 @@ class JournalShipper:
                 return
         self._child.send(encode(ShipRequest(self._until)) + b"\n")
 
-    def _is_able(self) -> bool:
+    def _check_packages(self) -> bool:
         if not self._lacks_packages and not all(map(is_installed, ("deltalake", "arro3.io"))):
             self._lacks_packages = True
-            self._failing = NEEDS
-            log.warning("%s", NEEDS)
+            self._failing = MISSING_PACKAGES_TEXT
+            log.warning("%s", MISSING_PACKAGES_TEXT)
         return not self._lacks_packages
 
     # Replies from the process
@@ -263,7 +270,7 @@ class JournalShipper:
             self._start_shipment()
             return
         self._idle = self._loop.call_later(IDLE_TIMEOUT, self._end_idle_process)
-        self.committed()
+        self.check_pending()
 
     def _report_recovery(self) -> None:
         self._failures = 0
@@ -292,7 +299,7 @@ class JournalShipper:
         if self._settings.every and not self._stopping:
             self._cancel_timers()
             pause = min(MAX_RETRY_PAUSE, MIN_RETRY_PAUSE * 2 ** min(self._failures - 1, 30))
-            self._timer = self._loop.call_later(pause, self._due)
+            self._timer = self._loop.call_later(pause, self._on_timer)
 
     def _on_exit(self, child: ChildProcess, code: int) -> None:
         if child is not self._child:
@@ -309,9 +316,9 @@ class JournalShipper:
             self._child.close_input()
             self._child = None
 
-    def _answer(self, done: Done, reason: str) -> None:
+    def _answer(self, done: ShipCallback, reason: str) -> None:
         done(reason)
-        self._answered()
+        self._on_request_done()
 
     def _log_dropped(self) -> None:
         log.warning(

@@ -24,7 +24,7 @@ def use_json(*, always: bool) -> None:
     _always_json = always
 
 
-def is_for_people(stream: TextIO) -> bool:
+def is_console(stream: TextIO) -> bool:
     """Whether people read the stream: it is a terminal, and `serve --json` was not given."""
     return stream.isatty() and not _always_json
 
@@ -33,9 +33,9 @@ def setup(level: str, stream: TextIO | None = None) -> None:
     """Write records of at least `level` to `stream` (stderr). Replaces a previous setup."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
-    if is_for_people(stream):
+    if is_console(stream):
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        handler.setFormatter(PeopleFormatter(colours=not plain))
+        handler.setFormatter(ConsoleFormatter(colours=not plain))
     else:
         handler.setFormatter(JsonFormatter())
     logging.getLogger().handlers[:] = [handler]
@@ -87,7 +87,7 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-class PeopleFormatter(logging.Formatter):
+class ConsoleFormatter(logging.Formatter):
     """`12:01:02 info    message key=value`, in local time."""
 
     def __init__(self, *, colours: bool) -> None:

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 LOG_INTERVAL = 10.0
 
 
-class MemoryLimit:
+class BufferLimit:
     def __init__(self, limit: int, sessions: Iterable["Session"]) -> None:
         self.limit = limit
         self.total = 0

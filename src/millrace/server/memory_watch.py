@@ -18,17 +18,19 @@ from .push_gate import PushGate
 DEFAULT_FRACTION: Final = 0.75
 #: Seconds between two checks.
 CHECK_INTERVAL: Final = 0.25
-#: New jobs are accepted again below this fraction of the limit, or of the number of jobs then:
-#: Python reuses the memory of ended jobs but rarely returns it to the system.
+#: New jobs are accepted again when the memory is below this fraction of the limit, or the number of
+#: jobs is below this fraction of the number at the refusal: Python reuses the memory of ended jobs
+#: but rarely returns it to the system.
 RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
 #: are refused regardless of the number of jobs.
 HARD_FRACTION: Final = 1.1
-#: At or above this fraction of the limit, payloads above `PAGED_PAYLOAD` bytes are stored, until
-#: memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that time.
+#: At or above this fraction of the limit, payloads above `MAX_PAYLOAD_WHILE_PAGING` bytes are
+#: stored, until memory or the number of jobs is below `END_PAGING_FRACTION` of its value at that
+#: time.
 PAGING_FRACTION: Final = 0.5
 END_PAGING_FRACTION: Final = 0.9
-PAGED_PAYLOAD: Final = 128
+MAX_PAYLOAD_WHILE_PAGING: Final = 128
 CAUSE: Final = "the memory limit"
 _CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -79,18 +81,18 @@ class MemoryWatch:
     def check(self) -> None:
         """Compare the memory of the process with the limit. Called at short intervals."""
         used, jobs = self._memory_mb() << 20, len(self._engine.jobs)
-        if self._store is not None and self._max_inline_payload > PAGED_PAYLOAD:
+        if self._store is not None and self._max_inline_payload > MAX_PAYLOAD_WHILE_PAGING:
             self._page(self._store, used, jobs)
         hard_limit = max(self.limit, self._used_at_limit) * HARD_FRACTION
         if self._refusing:
             has_room = jobs < self._jobs_at_limit * RESUME_FRACTION
             if used < self.limit * RESUME_FRACTION or (has_room and used < hard_limit):
                 self._refusing = False
-                self._gate.open(CAUSE)
+                self._gate.remove_cause(CAUSE)
         elif used >= hard_limit or (used >= self.limit and jobs >= self._jobs_at_limit):
             self._refusing = True
             self._jobs_at_limit, self._used_at_limit = jobs, used
-            self._gate.close(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")
+            self._gate.add_cause(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")
 
     def _page(self, store: Store, used: int, jobs: int) -> None:
         """Keep small payloads of new jobs outside memory while the process uses much of it."""
@@ -98,7 +100,7 @@ class MemoryWatch:
         if not self._paging:
             if used >= start and jobs >= self._jobs_at_paging:
                 self._paging, self._jobs_at_paging = True, jobs
-                store.max_inline_payload = PAGED_PAYLOAD
+                store.max_inline_payload = MAX_PAYLOAD_WHILE_PAGING
         elif (
             used < start * END_PAGING_FRACTION or jobs < self._jobs_at_paging * END_PAGING_FRACTION
         ):

@@ -37,7 +37,7 @@ class PayloadThread:
             self._thread = None
 
     def _read_all(self) -> None:
-        reader = self._reader.another()
+        reader = self._reader.open_another()
         try:
             while (read := self._requests.get()) is not None:
                 payloads: dict[int, bytes] = {}

@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 STOP_TIMEOUT: Final = 5.0
 #: Lines of output in the status of a run.
 MAX_OUTPUT_LINES: Final = 20
-NEEDS: Final = f"The pipeline requires Spark. Install it with: {install_command('pyspark')}"
+MISSING_SPARK_TEXT: Final = (
+    f"The pipeline requires Spark. Install it with: {install_command('pyspark')}"
+)
 NO_LAKE: Final = (
     'there is nothing to run the pipeline on: with durability = "memory" the server keeps no '
     'journal. Start it with "fsync" or "os"'
@@ -72,7 +74,7 @@ class PipelineRunner:
 
     def start(self) -> None:
         if self._timer is None and self._every:
-            self._timer = self._loop.call_later(self._every, self._due)
+            self._timer = self._loop.call_later(self._every, self._on_timer)
 
     async def stop(self) -> None:
         self._stopping = True
@@ -110,11 +112,11 @@ class PipelineRunner:
     def _reason(self) -> str:
         """The reason why no run is possible."""
         if not self._unavailable_reason and not is_installed("pyspark"):
-            self._unavailable_reason = NEEDS
+            self._unavailable_reason = MISSING_SPARK_TEXT
         return self._unavailable_reason
 
-    def _due(self) -> None:
-        self._timer = self._loop.call_later(self._every, self._due)
+    def _on_timer(self) -> None:
+        self._timer = self._loop.call_later(self._every, self._on_timer)
         if self._child is not None:
             log.warning("Skipped a scheduled pipeline run: the previous run has not finished.")
             return

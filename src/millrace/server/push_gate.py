@@ -16,14 +16,14 @@ class PushGate:
         self._engine = engine
         self._causes: dict[str, str] = {}
 
-    def close(self, cause: str, reason: str) -> None:
+    def add_cause(self, cause: str, reason: str) -> None:
         """Refuse new jobs. `reason` is sent to the clients."""
         if cause not in self._causes:
             log.error("New jobs are refused: %s. All other commands continue.", reason)
         self._causes[cause] = reason
         self._apply()
 
-    def open(self, cause: str) -> None:
+    def remove_cause(self, cause: str) -> None:
         """Remove a cause."""
         if self._causes.pop(cause, None) is not None:
             log.info("New jobs are accepted again. Removed cause: %s.", cause)

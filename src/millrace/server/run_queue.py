@@ -31,17 +31,17 @@ class RunQueue:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], int],
-        crowded: Callable[[], bool],
+        is_change_set_large: Callable[[], bool],
     ) -> None:
         self._loop = loop
         self._clock = clock
         #: Whether the next change set is large while a commit runs; `resume` follows.
-        self._crowded = crowded
+        self._is_change_set_large = is_change_set_large
         self._paused = False
         self._waiting: deque[Session] = deque()
         self._is_scheduled = False
         #: Commands per read of a client that is not in the queue.
-        self.share = COMMANDS_PER_READ
+        self.commands_per_read = COMMANDS_PER_READ
 
     def add(self, session: "Session") -> None:
         self._waiting.append(session)
@@ -54,14 +54,14 @@ class RunQueue:
             self._schedule()
 
     def _schedule(self) -> None:
-        self.share = 1 if self._waiting else COMMANDS_PER_READ
+        self.commands_per_read = 1 if self._waiting else COMMANDS_PER_READ
         if self._waiting and not self._is_scheduled and not self._paused:
             self._is_scheduled = True
             self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
         waiting, clock = self._waiting, self._clock
-        if self._crowded():
+        if self._is_change_set_large():
             self._is_scheduled, self._paused = False, True
             return
         began = clock()

@@ -21,7 +21,7 @@ from .commit_thread import CommitThread
 from .control_socket import remove_socket, remove_stale_socket, short_address
 from .file_limits import MAX_UNAUTHENTICATED
 from .journal_shipper import JournalShipper
-from .memory_limit import MemoryLimit
+from .memory_limit import BufferLimit
 from .payload_thread import PayloadThread
 from .push_gate import PushGate
 from .run_queue import RunQueue
@@ -72,22 +72,22 @@ class Server:
         self.engine = engine
         self.hubs: list[Hub] = []
         #: Connections with replies that are caused by a command of another connection.
-        self.with_messages: set[Connection] = set()
+        self.connections_with_messages: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
         #: Connections before their handshake may exceed the limit by this number.
         self.max_unauthenticated = max_unauthenticated
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
-        self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
-        self.measured = ServerDurations()
+        self.queue = RunQueue(self.loop, clock, lambda: self.turns.is_change_set_large)
+        self.server_durations = ServerDurations()
         self.gate = PushGate(engine)
         self.turns = Turns(
             engine,
             store,
             clock,
             gate=self.gate,
-            measured=self.measured,
+            measured=self.server_durations,
             on_resume=lambda: self.after_commands(clock()),
             ended=ended,
             on_turn_end=self._turn_finished,
@@ -98,10 +98,10 @@ class Server:
             self._payloads = PayloadThread(self.loop, store.payload_reader, self._payloads_read)
             engine.payloads.fetcher = self._payloads.fetch
         #: Set when the server is ready.
-        self.shipping: JournalShipper | None = None
+        self.shipper: JournalShipper | None = None
         self.sessions: set[Session] = set()
         self.closed_connection = ClosedConnection(Hub(engine, max_connections=0))
-        self.buffers = MemoryLimit(max_buffered, self.sessions)
+        self.buffers = BufferLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._socket_paths: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -122,7 +122,7 @@ class Server:
         for listener in listeners:
             self.hubs.append(listener.hub)
             listener.hub.hubs = self.hubs
-            listener.hub.with_messages = self.with_messages
+            listener.hub.connections_with_messages = self.connections_with_messages
 
             # The default binds `connect` now: the loop changes `listener`.
             def session(
@@ -158,7 +158,9 @@ class Server:
         return ports
 
     async def stop(self, grace: float, force_stop: asyncio.Event) -> None:
-        """Stop accepting, wait up to `grace` seconds for consumers, commit, and close."""
+        """Stop accepting connections, wait up to `grace` seconds for workers, commit, and close all
+        sessions.
+        """
         for path in self._socket_paths:
             remove_socket(path)
         for server in self._listening:
@@ -193,8 +195,8 @@ class Server:
             session.transport.abort()
         await asyncio.sleep(0)
         await self.turns.drain()
-        if self.shipping is not None:
-            await self.shipping.stop(force_stop)
+        if self.shipper is not None:
+            await self.shipper.stop(force_stop)
             await self.turns.drain()
         self.turns.close()
         if self._payloads is not None:
@@ -222,7 +224,7 @@ class Server:
     def remove(self, session: Session) -> None:
         self.sessions.discard(session)
 
-    def return_lease(self, job: Job, now: int) -> None:
+    def release_undelivered(self, job: Job, now: int) -> None:
         """Release a lease whose reply could not be written, unless it has ended."""
         engine = self.engine
         if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.unavailable:
@@ -239,7 +241,7 @@ class Server:
             or waiters.timeouts
             or waiters.outcomes
             or engine.alarms
-            or self.with_messages
+            or self.connections_with_messages
         ):
             self._dispatch(now)
         change_set, turns = engine.change_set, self.turns
@@ -248,7 +250,7 @@ class Server:
                 turns.schedule()
             elif turns.durable and change_set:
                 if change_set.has_only_leases:
-                    turns.delay()
+                    turns.end_soon()
                 else:
                     turns.schedule()
         heap = engine.timers.heap
@@ -279,8 +281,8 @@ class Server:
             for waiter in waiters:
                 waiter.wake(now)
             self.after_commands(now)
-        if self.shipping is not None:
-            self.shipping.committed()
+        if self.shipper is not None:
+            self.shipper.check_pending()
 
     def _has_results(self) -> bool:
         engine = self.engine
@@ -290,7 +292,7 @@ class Server:
             or waiters.timeouts
             or waiters.outcomes
             or engine.alarms
-            or self.with_messages
+            or self.connections_with_messages
         )
 
     def _dispatch(self, now: int) -> None:
@@ -308,7 +310,7 @@ class Server:
                 for waiter, job in deliveries:
                     connection: Connection = waiter.owner
                     if connection.session.transport.is_closing():
-                        self.return_lease(job, now)
+                        self.release_undelivered(job, now)
                     else:
                         connection.session.notify(now, connection.end_wait, waiter, job)
                 for waiter, outcome in outcomes:
@@ -317,8 +319,8 @@ class Server:
                     waiter.owner.session.notify(now, waiter.owner.timed_out)
                 for key in alarms:
                     self._alarm(key, now)
-                while self.with_messages:
-                    self.with_messages.pop().session.flush()
+                while self.connections_with_messages:
+                    self.connections_with_messages.pop().session.flush()
         finally:
             self._dispatching = False
 
@@ -365,7 +367,7 @@ class Server:
         """Measure the lag of the loop: the delay of a timer."""
         now = perf_counter()
         if self._lag_due:
-            self.measured.lag.add(max(0, round((now - self._lag_due) * 1_000_000)))
+            self.server_durations.lag.add(max(0, round((now - self._lag_due) * 1_000_000)))
         self._lag_due = now + LAG_INTERVAL
         self.loop.call_later(LAG_INTERVAL, self._measure_lag)
 

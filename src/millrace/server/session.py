@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 MAX_UNPROCESSED_BYTES: Final = 1 << 20
 #: While more bytes of replies to a client wait for a commit, the server runs none of its commands.
 MAX_UNCOMMITTED_BYTES: Final = 1 << 20
-#: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
-#: server would execute commands of a client that does not read until the buffer is full.
+#: Send buffer of the kernel (it uses twice this value). By default the buffer grows to several MiB.
+#: Until it is full, the server would execute commands of a client that reads no replies.
 SEND_BUFFER: Final = 1 << 17
-#: Replies up to MAX_JOINED_BYTES are joined to one write. Larger ones are written in pieces of this
-#: size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
+#: Replies up to MAX_JOINED_BYTES are joined into one write. Larger ones are written in pieces of
+#: this size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
 PIECE_BYTES: Final = 1 << 18
 PIECES_PER_SLICE: Final = 4
-#: Commands up to this size are not accounted for.
+#: The memory of commands up to this size is not counted.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
 QUEUE_BYTES: Final = 2048
@@ -83,6 +83,7 @@ class Session:
         "_connect",
         "_continuing",
         "_drained",
+        "_held_bytes",
         "_input_closed",
         "_is_plain",
         "_leases",
@@ -94,11 +95,10 @@ class Session:
         "_stall_timer",
         "_timer",
         "_unread",
-        "_unsynced",
         "buffered",
         "connection",
         "is_lost",
-        "pending",
+        "pending_turn",
         "transport",
     )
 
@@ -109,7 +109,7 @@ class Session:
         self.connection: Connection
         self.transport: asyncio.Transport
         #: The turn of the last held reply, which waits for the sync of this turn.
-        self.pending = 0
+        self.pending_turn = 0
         self.is_lost = False
         #: Bytes that the server keeps in memory for this client: see memory_limit.py.
         self.buffered = 0
@@ -121,7 +121,7 @@ class Session:
         self._outgoing: deque[Any] = deque()
         self._outgoing_size = 0
         #: The bytes of held replies.
-        self._unsynced = 0
+        self._held_bytes = 0
         self._reading = True
         self._stall_timer: asyncio.TimerHandle | None = None
         #: Unread bytes at the last check of a client that does not read.
@@ -171,12 +171,12 @@ class Session:
             if self._continuing or self._blocked:
                 connection.feed(data)
                 self._throttle()
-                self._account()
+                self._update_buffered()
                 return
             self._is_plain = self._is_ordinary
         now = server.clock()
         try:
-            more = connection.receive(data, now, server.queue.share)
+            more = connection.receive(data, now, server.queue.commands_per_read)
         except Exception as error:
             self._abort_after_error(error)
             return
@@ -184,11 +184,11 @@ class Session:
         if replies or connection.closing:
             self.flush()
         if more or connection.waiter is not None or not self._reading:
-            self._pace(more)
-            self._account()
+            self._continue_or_throttle(more)
+            self._update_buffered()
         # A short command with a reply leaves no bytes to account for.
         elif not replies or self.buffered or len(data) > SMALL_COMMAND_BYTES:
-            self._account()
+            self._update_buffered()
         server.after_commands(now)
 
     def eof_received(self) -> bool:
@@ -205,7 +205,7 @@ class Session:
             return False
         self._input_closed = True
         self._is_plain = False
-        self.advance(now)
+        self.run_commands(now)
         self._server.after_commands(now)
         if self._finished() and not self._leases:
             return False
@@ -225,13 +225,13 @@ class Session:
         self._outgoing_size = 0
         connection, server = self.connection, self._server
         now = server.clock()
-        if connection.waiter is not None:
-            server.engine.cancel_wait(connection.waiter)  # it must not get the leases that return
+        if connection.waiter is not None:  # It must not receive the leases that are released below.
+            server.engine.cancel_wait(connection.waiter)
         self.return_unread(now)
-        self._expect_leases(connection.replies, 0)
+        self._track_leases(connection.replies, 0)
         for _, job, attempt in self._leases:
             if job.attempt == attempt:
-                server.return_lease(job, now)
+                server.release_undelivered(job, now)
         connection.connection_lost(now)
         server.buffers.change(self, 0)
         server.remove(self)
@@ -255,7 +255,7 @@ class Session:
         else:
             if self._leases:
                 self._replies_written()
-            self._account()
+            self._update_buffered()
             self._continue_soon()
 
     # Called by the server
@@ -264,24 +264,24 @@ class Session:
         """Notify the connection, then run its next commands."""
         try:
             self.connection.notify(now, callback, *arguments)
-            self.advance(now)
+            self.run_commands(now)
             if self.buffered:
-                self._account()
+                self._update_buffered()
         except Exception as error:
             self._abort_after_error(error)
 
-    def advance(self, now: int, share: int | None = None) -> None:
+    def run_commands(self, now: int, share: int | None = None) -> None:
         """Run this client's share of commands, and send its replies."""
         if self._continuing or self._blocked:
             self.flush()  # the run queue continues
             return
         try:
-            more = self.connection.run(now, share or self._server.queue.share)
+            more = self.connection.run(now, share or self._server.queue.commands_per_read)
         except Exception as error:
             self._abort_after_error(error)
             return
         self.flush()
-        self._pace(more)
+        self._continue_or_throttle(more)
 
     def resume(self, share: int) -> None:
         """Continue after waiting in the run queue."""
@@ -289,9 +289,9 @@ class Session:
         if self.is_lost or self._blocked:
             return
         now = self._server.clock()
-        self.advance(now, share)
+        self.run_commands(now, share)
         self._throttle()
-        self._account()
+        self._update_buffered()
         self._server.after_commands(now)
 
     @property
@@ -319,17 +319,17 @@ class Session:
         is_single = len(replies) == 1
         if turns.durable and (
             first.must_wait
-            or self.pending > turns.synced
+            or self.pending_turn > turns.synced
             or (not is_single and _must_wait(replies))
         ):
             self._is_plain = False
             turns.hold(self, replies)
             if is_single:
-                self._unsynced += len(first.data)
+                self._held_bytes += len(first.data)
             else:
-                self._unsynced += sum([len(reply.data) for reply in replies])
+                self._held_bytes += sum([len(reply.data) for reply in replies])
             if not is_single or first.leases:
-                self._expect_leases(replies, self.pending)
+                self._track_leases(replies, self.pending_turn)
         elif (
             is_single
             and self._is_plain
@@ -338,14 +338,14 @@ class Session:
         ):
             self.transport.write(first.data)
             if first.leases and not self._can_send:
-                self._expect_leases(replies, 0)
+                self._track_leases(replies, 0)
         else:
             can_send = self._can_send and not self._input_closed
             if not can_send:
-                self._expect_leases(replies, 0)
+                self._track_leases(replies, 0)
             self.write(replies)
             if can_send and not self._can_send:  # a part of this write is not sent
-                self._expect_leases(replies, 0)
+                self._track_leases(replies, 0)
 
     def write(self, replies: list[Reply]) -> None:
         """Send replies in one write."""
@@ -371,13 +371,13 @@ class Session:
             self._stall_timer is not None
             or self._outgoing_size
             or self._leases
-            or self._unsynced > MAX_UNCOMMITTED_BYTES
+            or self._held_bytes > MAX_UNCOMMITTED_BYTES
             or self._input_closed
             or self.connection.closing
         ):
             self._after_write(size)
-        elif self._unsynced and self.pending <= self._server.turns.synced:
-            self._unsynced = 0
+        elif self._held_bytes and self.pending_turn <= self._server.turns.synced:
+            self._held_bytes = 0
 
     def _after_write(self, size: int) -> None:
         """Continue after a write if the client does not read or has closed its sending side, or if
@@ -390,13 +390,13 @@ class Session:
                 log.warning("Closed a connection that did not read its replies.")
                 transport.abort()
                 return
-            self._account()
+            self._update_buffered()
         elif self._leases:
             self._replies_written()
-        if self.pending <= self._server.turns.synced:
-            if self._unsynced > MAX_UNCOMMITTED_BYTES:
+        if self.pending_turn <= self._server.turns.synced:
+            if self._held_bytes > MAX_UNCOMMITTED_BYTES:
                 self._continue_soon()
-            self._unsynced = 0
+            self._held_bytes = 0
             if (connection.closing or self._input_closed) and self._finished():
                 self._close()
 
@@ -409,15 +409,17 @@ class Session:
         self.transport.close()
 
     def return_unread(self, now: int) -> None:
-        """Return the leases whose payloads are still being read."""
+        """Release the leases whose payloads are still being read."""
         lease_read, self.connection.lease_read = self.connection.lease_read, None
         if lease_read is not None:
             for job, attempt in lease_read.leases:
                 if job.attempt == attempt:
-                    self._server.return_lease(job, now)
+                    self._server.release_undelivered(job, now)
 
     def evict(self, reason: str) -> None:
-        """Close this session: it holds the largest share of too many buffered bytes."""
+        """Close this session, because it holds the most bytes while the limit on buffered bytes is
+        exceeded.
+        """
         log.debug("Closed a connection that held %d bytes: %s.", self.buffered, reason)
         connection = self.connection
         self._server.buffers.change(self, 0)
@@ -440,7 +442,7 @@ class Session:
         return (
             self._stall_timer is not None
             or self._outgoing_size > 0
-            or self._unsynced > MAX_UNCOMMITTED_BYTES
+            or self._held_bytes > MAX_UNCOMMITTED_BYTES
         )
 
     @property
@@ -449,7 +451,7 @@ class Session:
         return not (
             self._continuing
             or self._blocked
-            or self._unsynced
+            or self._held_bytes
             or self._leases
             or self._input_closed
             or self.is_lost
@@ -457,8 +459,9 @@ class Session:
 
     @property
     def _is_stalled(self) -> bool:
-        """Whether the client does not read. A write can change this; mypy would keep the result of
-        a direct comparison, and the compiled code with it.
+        """Whether the client does not read. This is a property
+        because mypy would treat the result of a direct comparison as constant, although a write can
+        change it.
         """
         return self._stall_timer is not None
 
@@ -505,7 +508,7 @@ class Session:
         if self.is_lost or self._is_stalled or not self._outgoing_size:
             return
         self._write_some()
-        self._account()
+        self._update_buffered()
         if self._outgoing_size:
             return
         if self._leases and not self._is_stalled:
@@ -568,7 +571,7 @@ class Session:
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
             return
-        if not self._leases or self.pending > self._server.turns.synced:
+        if not self._leases or self.pending_turn > self._server.turns.synced:
             self._check_peer_in(RESET_CHECK_INTERVAL)
         elif self._unwritten or unacknowledged_bytes(sock):
             self._check_peer_in(min(2 * waited, RESET_CHECK_INTERVAL))
@@ -586,7 +589,7 @@ class Session:
         else:
             self._forget_leases()
 
-    def _expect_leases(self, replies: list[Reply], turn: int) -> None:
+    def _track_leases(self, replies: list[Reply], turn: int) -> None:
         """Remember the leases in replies that are not written, or that wait for a turn."""
         self._is_plain = False
         for reply in replies:
@@ -598,12 +601,12 @@ class Session:
         them.
         """
         synced = self._server.turns.synced
-        if self.pending <= synced:
+        if self.pending_turn <= synced:
             self._leases.clear()
         else:
             self._leases = [lease for lease in self._leases if lease[0] > synced]
 
-    def _account(self) -> None:
+    def _update_buffered(self) -> None:
         connection = self.connection
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
@@ -619,9 +622,15 @@ class Session:
         self.transport.abort()
 
     def _finished(self) -> bool:
-        """Whether all replies of the connection are written."""
+        """Whether the session can be closed: all replies are written, and no command can follow
+        because the protocol or the client has ended the connection.
+        """
         connection = self.connection
-        if self.pending > self._server.turns.synced or connection.replies or self._outgoing_size:
+        if (
+            self.pending_turn > self._server.turns.synced
+            or connection.replies
+            or self._outgoing_size
+        ):
             return False
         return connection.closing or (
             self._input_closed
@@ -631,7 +640,7 @@ class Session:
             and not self._continuing
         )
 
-    def _pace(self, more: bool) -> None:
+    def _continue_or_throttle(self, more: bool) -> None:
         if self.connection.waiter is not None:
             self._server.wait_began()
         if more:

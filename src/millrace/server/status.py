@@ -17,13 +17,13 @@ class ProcessStatus:
     def __init__(
         self,
         loaded: Callable[[], LoadedConfig],
-        schedule: PipelineRunner,
+        runner: PipelineRunner,
         *,
         started_at: int,
         memory_mb: Callable[[], int],
     ) -> None:
         self._loaded = loaded
-        self._schedule = schedule
+        self._runner = runner
         self._started_at = started_at
         self._memory_mb = memory_mb
 
@@ -45,7 +45,7 @@ class ProcessStatus:
             durability=config.server.durability,
             halted="",
             sizes={},
-            store_bytes=_bytes(data) if is_durable else 0,
+            store_bytes=_store_size(data) if is_durable else 0,
             disk_free=free,
             disk_size=size,
             tls=bool(config.tls.cert),
@@ -56,10 +56,10 @@ class ProcessStatus:
         )
 
     def pipeline(self) -> PipelineRun:
-        return self._schedule.status()
+        return self._runner.status()
 
     def run_pipeline(self) -> str:
-        return self._schedule.run_now()
+        return self._runner.run_now()
 
 
 def settings(loaded: LoadedConfig) -> list[Setting]:
@@ -82,7 +82,7 @@ def _disk_space(folder: Path) -> tuple[int, int]:
     return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 
 
-def _bytes(folder: Path) -> int:
+def _store_size(folder: Path) -> int:
     """The size of the files of the store, without the lake."""
     total = 0
     try:

@@ -24,7 +24,9 @@ class TlsFiles:
         self.context = _new_context(config)
 
     def reload_if_changed(self) -> bool:
-        """Load changed files. If they are invalid, the previous certificates stay in use."""
+        """Load changed files, and return whether new certificates are in use. If the files are
+        invalid, the previous ones stay in use.
+        """
         stamps = self._read_stamps()
         if stamps == self._stamps:
             return False

@@ -2,7 +2,7 @@
 
 The commands of one turn of the event loop change the engine in memory and collect their changes in
 one change set. At the end of the turn the store writes it as one transaction: its statements run
-here, on the thread of the loop, and only COMMIT, which waits for the disk, on another thread. A
+here, on the thread of the loop, and `Store.commit`, which waits for the disk, on another thread. A
 reply that announces a change is held until its transaction is synced. During the sync the next
 turns fill the next change set, so a thousand connections share one sync.
 
@@ -46,7 +46,7 @@ MAX_UNAWAITED_EVENTS = 256
 LEASE_COMMIT_DELAY = 0.01
 #: After a commit with this number of replies, the next turn ends a little later. With few clients,
 #: the passes of the loop would cost more than a shared commit saves.
-SHARING_REPLIES = 8
+MIN_REPLIES_TO_WAIT = 8
 #: The number of events of a change set that takes a few milliseconds to write.
 LARGE_TURN_EVENTS = 300
 
@@ -98,7 +98,7 @@ class Turns:
         self._commits = commits(self._loop, self._after_commit)
 
     @property
-    def crowded(self) -> bool:
+    def is_change_set_large(self) -> bool:
         """Whether the next change set is large while a commit runs."""
         return (
             self._committing is not None and len(self.engine.change_set.events) >= LARGE_TURN_EVENTS
@@ -107,7 +107,7 @@ class Turns:
     def hold(self, session: "Session", replies: list[Reply]) -> None:
         """Hold replies until the turn being filled is synced."""
         self._held.append((session, replies))
-        session.pending = self.number
+        session.pending_turn = self.number
         if not self.due:
             self.schedule()
 
@@ -118,7 +118,7 @@ class Turns:
             if self._committing is None:
                 self._loop.call_soon(self._end)
 
-    def delay(self) -> None:
+    def end_soon(self) -> None:
         """End the turn a little later, because only leases changed; sooner if a reply waits."""
         if not self._delaying:
             self._delaying = True
@@ -162,7 +162,7 @@ class Turns:
         number = self.number
         self.number += 1
         if store is None or not must_write(change_set, store):
-            self._done(number, held)
+            self._send_held(number, held)
             return
         self._committing = (change_set, held)
         engine.committing = change_set
@@ -182,10 +182,10 @@ class Turns:
             self._durations.add(round((perf_counter() - self._commit_started_at) * 1_000_000))
             assert self._store is not None
             release_payloads(self._store, self.engine)
-            shares = self.due and len(held) >= SHARING_REPLIES
+            shares = self.due and len(held) >= MIN_REPLIES_TO_WAIT
             try:
-                self._done(self.number - 1, held)
-            finally:  # even after a defect: `schedule` ends no turn that is already due
+                self._send_held(self.number - 1, held)
+            finally:  # `schedule` does nothing while a turn is due, so the turn would never end.
                 if shares:
                     self._loop.call_soon(self._end_after_pass)
                 elif (
@@ -203,7 +203,7 @@ class Turns:
             log.error("A change set could not be written.", exc_info=error)
             self._undo(change_set, held, "internal error")
 
-    def _done(self, number: int, held: list[HeldReplies]) -> None:
+    def _send_held(self, number: int, held: list[HeldReplies]) -> None:
         self.synced = number
         joined: dict[Session, list[Reply]] = {}
         for session, replies in held:
@@ -233,7 +233,7 @@ class Turns:
         engine.revert(change_sets, recovered.jobs.values(), recovered.queues)
         recovered.fill_counters(engine)
         if self._store.release_reserve():
-            self._gate.close(DISK_FULL, reason)
+            self._gate.add_cause(DISK_FULL, reason)
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
         if not engine.unavailable:
             log.error("All changes are refused: %s.", reason)
@@ -245,13 +245,13 @@ class Turns:
             (session, refused_replies(session.connection, replies, reason))
             for session, replies in held
         ]
-        self._done(number, refused)
+        self._send_held(number, refused)
 
     def _committed_state(self, change_sets: list[ChangeSet]) -> StoreSnapshot:
         assert self._store is not None
         if any(change_set.cleared for change_set in change_sets):
             return self._store.load()
-        seqs = {seq for b in change_sets for part in b.parts() for seq in part}
+        seqs = {seq for b in change_sets for part in b.touched_seqs() for seq in part}
         return self._store.load_jobs(seqs)
 
     def _probe(self) -> None:
@@ -269,7 +269,7 @@ class Turns:
         if self.engine.unavailable or not self._store.restore_reserve():
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
         else:
-            self._gate.open(DISK_FULL)
+            self._gate.remove_cause(DISK_FULL)
 
 
 def refused_replies(connection: Connection, replies: list[Reply], reason: str) -> list[Reply]:

@@ -26,7 +26,8 @@ MIN_RESTART_PAUSE: Final = 0.5
 MAX_RESTART_PAUSE: Final = 30.0
 #: A process that ran at least this long resets the pause.
 STABLE_AFTER: Final = 60.0
-#: Connections wait for a restart after this pause; during a longer one they are refused.
+#: Maximum pause during which connections wait for the restart. During a longer pause they are
+#: refused.
 MAX_WAIT: Final = 1.0
 #: Time for a refused client to read its reply; closing earlier can discard the reply.
 LINGER: Final = 0.5

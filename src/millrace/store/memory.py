@@ -60,7 +60,7 @@ class MemoryStore:
         recovered.next_event = self.outbox.next_committed
         recovered.next_seq, recovered.processed, recovered.failures = self._numbers
         for number, blob in enumerate(self._events):
-            recovered.statistics.fold(records.decode_any(blob))
+            recovered.statistics.add_events(records.decode_any(blob))
             recovered.statistics.drop(self._dropped.get(number, ()))
             for day in self._merged.get(number, ()):
                 recovered.statistics.merge(day)
@@ -96,7 +96,7 @@ class MemoryStore:
         self._events.append(events)
         self.outbox.add(len(change_set.events), len(events))
         for name, paused in change_set.queues.items():
-            if paused is None or name in change_set.opened:
+            if paused is None or name in change_set.moved_to_end:
                 self._queues.pop(name, None)
             if paused is not None:
                 self._queues[name] = paused

@@ -18,10 +18,10 @@ from zlib import crc32
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
-from millrace.engine.details import JobDetails, LastError, Parked
-from millrace.engine.job import Extra, Failure, Job, LeaseHistory, Lifetime
+from millrace.engine.details import JobDetails, LastError, LimitWait
+from millrace.engine.job import Extra, Failure, Job, JobTotals, LeaseHistory
 from millrace.engine.jobs_by_seq import JobsBySeq
-from millrace.engine.statistics import QueueDay, Spread
+from millrace.engine.statistics import DurationSummary, QueueDay
 
 from .errors import ChecksumError
 
@@ -150,7 +150,7 @@ def _details_row(details: JobDetails) -> Row:
     )
 
 
-def _lifetime_row(lifetime: Lifetime) -> Row:
+def _lifetime_row(lifetime: JobTotals) -> Row:
     return (
         lifetime.leases,
         lifetime.failures,
@@ -164,7 +164,7 @@ def _lifetime_row(lifetime: Lifetime) -> Row:
     )
 
 
-def _spread_row(spread: Spread) -> Row:
+def _spread_row(spread: DurationSummary) -> Row:
     return (spread.count, spread.mean, spread.vk, spread.histogram)
 
 
@@ -177,7 +177,7 @@ def _row(value: Any) -> Row:
     """The row of an object that msgpack does not know."""
     if isinstance(value, Extra):
         return _extra_row(value)
-    if isinstance(value, Lifetime):
+    if isinstance(value, JobTotals):
         return _lifetime_row(value)
     if isinstance(value, Failure):
         return _failure_row(value)
@@ -185,7 +185,7 @@ def _row(value: Any) -> Row:
         return _details_row(value)
     if isinstance(value, LastError):
         return (value.group, value.message, value.when, value.worker)
-    if isinstance(value, Parked):
+    if isinstance(value, LimitWait):
         return (value.key, value.since, value.rank)
     if isinstance(value, Job):
         return job_row(value)
@@ -219,12 +219,12 @@ def _details(row: list[Any]) -> JobDetails:
     if len(row) > last_error_at and row[last_error_at] is not None:
         row[last_error_at] = LastError(*row[last_error_at])
     if len(row) > parked_at and row[parked_at] is not None:
-        row[parked_at] = Parked(*row[parked_at])
+        row[parked_at] = LimitWait(*row[parked_at])
     return JobDetails(*row)
 
 
-def _lifetime(row: list[Any]) -> Lifetime:
-    return Lifetime(*row)
+def _lifetime(row: list[Any]) -> JobTotals:
+    return JobTotals(*row)
 
 
 def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
@@ -356,7 +356,7 @@ def apply_state(job: Job, row: list[Any]) -> None:
 
 def decode_day(record: bytes) -> QueueDay:
     queue, day, wait, run, *rest = decode_any(record)
-    return QueueDay(queue, day, Spread(*wait), Spread(*run), *rest)
+    return QueueDay(queue, day, DurationSummary(*wait), DurationSummary(*run), *rest)
 
 
 # Change sets

@@ -14,11 +14,11 @@ import msgspec
 from millrace.engine.change_set import ChangeSet
 from millrace.engine.counters import Totals
 from millrace.engine.engine import Engine
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.engine.job import Job
 from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
-from millrace.engine.restoration import in_order
+from millrace.engine.restoration import in_order, is_in_order
 from millrace.engine.statistics import Statistics
 
 #: Called with the number of records or pages that were read, and their total.
@@ -42,10 +42,12 @@ class StoreSnapshot(msgspec.Struct):
         """Fill a new engine with this data. The engine takes over the jobs, and this object drops
         its own table of them to save memory.
         """
-        jobs = in_order(self.jobs.values())
-        if self.jobs is not engine.jobs:
+        table = self.jobs
+        if table is not engine.jobs:
             self.jobs = JobsBySeq()
-        engine.restore(jobs, self.queues)
+        # A list of all jobs of a backlog would need more memory than normal operation.
+        in_place = is_in_order(table.each())
+        engine.restore(table.each() if in_place else in_order(table.values()), self.queues)
         engine.next_seq = max(engine.next_seq, self.next_seq)
         self.fill_counters(engine)
 
@@ -68,7 +70,7 @@ def must_write(change_set: ChangeSet, store: "Store") -> bool:
 def release_payloads(store: "Store", engine: Engine) -> None:
     """After a commit, remove the payloads from memory that the store can read now."""
     for seq, payload in store.take_stored_payloads().items():
-        engine.payloads.stored(seq, payload)
+        engine.payloads.move_out_of_memory(seq, payload)
 
 
 class StoreState(Protocol):
@@ -88,7 +90,7 @@ class StoreState(Protocol):
         ...
 
     @property
-    def clock(self) -> int:
+    def last_known_time(self) -> int:
         """The server's clock, for the age of statistics."""
         ...
 
@@ -203,7 +205,7 @@ class EventRange(NamedTuple):
 
     first: int
     version: int
-    rows: list[Row]
+    rows: list[EventTuple]
     size: int
 
     @property

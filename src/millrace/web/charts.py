@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from millrace.engine.statistics import SLOTS
+from millrace.engine.statistics import HISTOGRAM_BUCKETS
 from millrace.records import DayTotals, DurationSpread, Sample
 
 SECOND: Final = 1_000_000
@@ -104,5 +104,5 @@ def slots(spread: DurationSpread) -> list[HistogramSlot]:
     return [
         HistogramSlot(number, slot_label(number), jobs)
         for number, jobs in sorted(spread.histogram.items())
-        if 0 <= number < SLOTS
+        if 0 <= number < HISTOGRAM_BUCKETS
     ]

@@ -13,7 +13,7 @@ from millrace.journal.snapshot import StateSnapshot, days_table, queues_table, s
 from millrace.pipeline.audit.results import Live
 from millrace.pipeline.errors import PipelineError
 from millrace.records import Counters
-from millrace.server.control_socket import short_address, socket_of
+from millrace.server.control_socket import control_socket_path, short_address
 from millrace.store.errors import StoreError
 from millrace.store.folders import has_store
 
@@ -71,7 +71,7 @@ def counters(folder: Path) -> list[Counters]:
     """The counters of the server on this folder; empty if none is running."""
     for _ in range(_TRIES):
         try:
-            with short_address(socket_of(folder)) as path:
+            with short_address(control_socket_path(folder)) as path:
                 replies = list(request(path, {"counters": True}, REPLY_TIMEOUT))
         except (FileNotFoundError, ConnectionRefusedError):
             return []

@@ -299,7 +299,7 @@ def _priority(line: bytes, default: float) -> float:
 
 
 def _release(engine: Engine, load: str, most: int, check_store: StoreCheck, now: int) -> Steps:
-    bulk_loads.seal(engine, load, now)
+    bulk_loads.start_release(engine, load, now)
     done = 0
     while done < most and (
         count := bulk_loads.release(engine, load, min(BULK_BATCH_SIZE, most - done), now)

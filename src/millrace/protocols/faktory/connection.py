@@ -518,7 +518,7 @@ class FaktoryConnection(Connection):
         worker = self.hub.workers.known.get(wid)
         if worker is None:
             raise ClientError(f"unknown worker {quote_input(wid.encode())}")
-        worker.beat_at = now
+        worker.last_heartbeat_at = now
         worker.rss_kb = rss_kb
         if state in {"quiet", "terminate"}:
             self.hub.advance(worker, WORKER_STATES.index(state))

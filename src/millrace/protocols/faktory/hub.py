@@ -108,7 +108,7 @@ class FaktoryHub(Hub):
         """
         if not self.recover_lost_workers:
             return
-        clock = self.engine.clock
+        clock = self.engine.last_known_time
         for wid in {job.holder for job in self._leased()} - self.by_worker.keys():
             self.engine.set_alarm((self, wid), clock + LOST_AFTER)
 
@@ -124,7 +124,7 @@ class FaktoryHub(Hub):
 
     def clock_moved(self, by: int) -> None:
         for worker in self.workers.known.values():
-            worker.beat_at += by
+            worker.last_heartbeat_at += by
 
     def handle_alarm(self, name: str, now: int) -> None:
         """Fail the jobs of a worker that has disconnected and not returned."""
@@ -134,7 +134,7 @@ class FaktoryHub(Hub):
         worker = self.workers.known.get(wid)
         if worker is not None and worker.connections:
             return
-        lost_at = now if worker is None else self._lost_at(worker, worker.beat_at)
+        lost_at = now if worker is None else self._lost_at(worker, worker.last_heartbeat_at)
         if now < lost_at or self.engine.unavailable:
             self.engine.set_alarm((self, wid), max(lost_at, now + SECOND))
             return
@@ -156,4 +156,4 @@ class FaktoryHub(Hub):
                 yield job
 
     def _lost_at(self, worker: Worker, now: int) -> int:
-        return max(worker.beat_at + LOST_AFTER, now)
+        return max(worker.last_heartbeat_at + LOST_AFTER, now)

@@ -106,7 +106,7 @@ def _result(connection: "FaktoryConnection", request: "extensions.ResultRequest"
         return
     connection.awaited_id = request.jid
     connection.waiter = Waiter((), "", FAKTORY, connection)
-    connection.waiter.wants_removal = True
+    connection.waiter.reports_removal = True
     connection.engine.wait(connection.waiter, now + round(request.wait * SECOND), job)
 
 

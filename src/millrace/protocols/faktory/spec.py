@@ -4,7 +4,7 @@ from random import Random
 from typing import Final
 
 from millrace.engine.job import Job
-from millrace.engine.policies import RetryDecision, RetryPolicy, retry_later
+from millrace.engine.policies import RetryDecision, RetryPolicy, retry_with_backoff
 from millrace.engine.states import GONE
 from millrace.protocols.spec import HubContext, ProtocolSpec
 
@@ -21,12 +21,12 @@ class FaktoryPolicy(RetryPolicy):
     immediately.
     """
 
-    expired = ("ReservationExpired", "Faktory job reservation expired")
+    expiry_error = ("ReservationExpired", "Faktory job reservation expired")
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
         if job.retries == 0:
             return RetryDecision(GONE)
-        return retry_later(job, now, random)
+        return retry_with_backoff(job, now, random)
 
 
 def make_hub(settings: FaktoryConfig, context: HubContext) -> FaktoryHub:

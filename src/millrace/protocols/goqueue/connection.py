@@ -246,7 +246,7 @@ class GoqueueConnection(Connection):
         if job is None or job.state == DONE:  # a protocol can keep the result of a job that is done
             self.caller.wait()
             raise ClientError(f"Job {seq} already deleted")
-        if job.state == LEASED and job.holder_protocol not in engine.rules.exclusive:
+        if job.state == LEASED and job.holder_protocol not in engine.rules.exclusive_protocols:
             engine.complete(job, now, GOQUEUE)
         else:
             engine.cancel(job, now, GOQUEUE)

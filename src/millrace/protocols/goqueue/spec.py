@@ -18,7 +18,7 @@ class GoqueuePolicy(RetryPolicy):
     protocol has reported a failure. After `max_attempts` leases it is dead.
     """
 
-    expired = ("LeaseExpired", "the time to process has expired")
+    expiry_error = ("LeaseExpired", "the time to process has expired")
     keeps_position = True
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:

@@ -4,7 +4,7 @@ from random import Random
 from typing import Final
 
 from millrace.engine.job import Job
-from millrace.engine.policies import LeaseRights, RetryDecision, RetryPolicy, retry_later
+from millrace.engine.policies import LeaseRights, RetryDecision, RetryPolicy, retry_with_backoff
 from millrace.protocols.spec import ProtocolSpec
 
 
@@ -12,7 +12,7 @@ class HttpPolicy(RetryPolicy):
     """Retry with the delays of Faktory, `retries` times; then the job is dead."""
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
-        return retry_later(job, now, random)
+        return retry_with_backoff(job, now, random)
 
 
 SPEC: Final = ProtocolSpec(HttpPolicy(), LeaseRights(exclusive=True))

@@ -43,7 +43,7 @@ def write_info(hub: MasenkoHub) -> Generator[None, None, bytes]:
 
 def _counts(queue: Queue) -> bytes:
     """The counts of a queue. A delayed task counts as delayed until it is fetched."""
-    early = queue.ready.early
+    early = queue.ready.front_count
     return b'"ready":%d,"delayed":%d,"to_ack":%d' % (
         queue.counts[READY] - early,
         queue.counts[SCHEDULED] + early,

@@ -193,7 +193,15 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
         )  # it still waits for its other dependencies if it is retried
     else:
         q.engine.fail(
-            job, now, QLESS, group, message, [], final=True, unleased=True, uses_try=False
+            job,
+            now,
+            QLESS,
+            group,
+            message,
+            [],
+            final=True,
+            allow_unleased=True,
+            counts_failure=False,
         )
     return encode_name(q.local(job.jid))
 
@@ -209,7 +217,7 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
         time = q.engine.time_of(job, now)
         q.engine.kill(job, now, Failure(time, time, group, message, []))
     else:
-        q.engine.fail(job, now, QLESS, group, message, [], unleased=True)
+        q.engine.fail(job, now, QLESS, group, message, [], allow_unleased=True)
     if job.state == DEAD:
         details.add_entry("failed", now, q.options.max_history, {"worker": worker, "group": group})
         details.last_error = LastError(group, message, now // 1_000_000, worker)

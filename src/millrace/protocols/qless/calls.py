@@ -123,10 +123,10 @@ class QlessApi:
         own_clock = caller.own_clock
         try:
             if limits.in_use:
-                limits.settle_by_client_clock(time)
+                limits.unpark_by_client_clock(time)
             reply = call[3](self, call)
             if limits.in_use:
-                limits.settle_by_client_clock(time)
+                limits.unpark_by_client_clock(time)
         finally:
             caller.own_clock = False
         if reply.__class__ not in PLAIN and isinstance(reply, Generator):
@@ -149,7 +149,7 @@ class QlessApi:
                 return reply
             finally:
                 if engine.limits.in_use:
-                    engine.limits.settle(time)
+                    engine.limits.unpark_freed(time)
                 caller.own_clock = False
             yield
             if engine.revert_count != reverts:

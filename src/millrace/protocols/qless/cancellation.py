@@ -32,7 +32,9 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
     for job in jobs:
         run_all_slices(_check_dependents(q, job, chosen))
     for job in jobs:
-        q.engine.detach(job)  # or it would be ready briefly when its dependencies are removed
+        q.engine.remove_blockers(
+            job
+        )  # or it would be ready briefly when its dependencies are removed
     for jid in wanted:
         _cancel_id(q, jid, now)
     return wanted
@@ -52,7 +54,7 @@ def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, li
     for count, jid in enumerate(chosen, 1):  # nothing changes before all are checked
         job = q.find(jid)
         if job is not None:
-            q.engine.detach(job)
+            q.engine.remove_blockers(job)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
     for count, jid in enumerate(wanted, 1):

@@ -284,7 +284,7 @@ class QlessConnection(Connection):
         self.closing = True
         self.drop_work()
         self.hub.connections.discard(self)
-        self.hub.with_messages.discard(self)
+        self.hub.connections_with_messages.discard(self)
         self.hub.pubsub.leave(self)
         self.engine.set_alarm((self, "resume"), None)
         self.multi.unwatch(self.hub.scratch)
@@ -303,7 +303,7 @@ class QlessConnection(Connection):
         """End a blocked command with the item that was pushed to its list."""
         self._stop_waiting()
         self.reply_value([key.removeprefix(self.scratch_prefix), item])
-        self.hub.with_messages.add(self)
+        self.hub.connections_with_messages.add(self)
         if self._requests:
             self.engine.set_alarm((self, "resume"), now)
 

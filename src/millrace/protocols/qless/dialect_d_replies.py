@@ -260,8 +260,8 @@ def recurring(api: Any, call: Call) -> Reply:
     if found is None:
         return None
     own = QUEUE_KEY_PREFIX + found.queue
-    names = [name for name in found.throttles if name != own or not found.own_throttle]
-    names += [own] if found.own_throttle else []
+    names = [name for name in found.limits if name != own or not found.has_queue_limit]
+    names += [own] if found.has_queue_limit else []
     shown = lua.encode([q.local_throttle(name) for name in names])
     return recurring_jobs.shown(q, found)[:-1] + b',"throttles":%b}' % shown
 

@@ -9,7 +9,7 @@ from millrace.engine.job import SECOND, Job
 from millrace.engine.leases import FRONT_RANK
 from millrace.engine.recurring import RecurringJob
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.statistics import Spread
+from millrace.engine.statistics import DurationSummary
 from millrace.protocols.payloads import BASE64
 
 from . import lua_values as lua
@@ -127,8 +127,8 @@ def of_job(q: Qless, job: Job) -> Fields:
 def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
     found = [
         (b"jid", encode_name(q.local(recurring.jid))),
-        (b"klass", encode_name(recurring.klass)),
-        (b"data", recurring.data),
+        (b"klass", encode_name(recurring.kind)),
+        (b"data", recurring.payload),
         (b"priority", number(recurring.priority)),
         (b"tags", _tags_json(recurring.tags)),
         (b"state", b"recur"),
@@ -139,12 +139,12 @@ def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
         (b"retries", b"%d" % recurring.retries),
         (b"backlog", number(recurring.backlog)),
     ]
-    if recurring.throttles:
-        found.append((b"throttles", _throttles_json(q, recurring.throttles)))
+    if recurring.limits:
+        found.append((b"throttles", _throttles_json(q, recurring.limits)))
     return found
 
 
-def of_spread(spread: Spread) -> Fields:
+def of_spread(spread: DurationSummary) -> Fields:
     """The spec's names: `s0` and so on are seconds, `m`, `h`, `d` minutes, hours and days."""
     if not spread.count:
         return []

@@ -20,14 +20,14 @@ def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
     for number, seq in enumerate(list(engine.tables.blocked), 1):
         job = engine.tables.blocked.get(seq)
         if job is not None and _is_flushed(q, job, everything):
-            engine.detach(job)  # so that no job becomes ready during the flush
+            engine.remove_blockers(job)  # so that no job becomes ready during the flush
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _pause(q, reverts)
     for number, seq in enumerate(list(engine.tables.jobs), 1):
         job = engine.job(seq)
         if job is not None and _is_flushed(q, job, everything):
             if job.state == BLOCKED:
-                engine.detach(job)
+                engine.remove_blockers(job)
             engine.cancel(job, now, QLESS)
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _pause(q, reverts)

@@ -8,10 +8,10 @@ meanwhile is listed once or not at all.
 from collections.abc import Generator
 from typing import Any, Final
 
-from millrace.engine.annotations import own_details, read_details
+from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
-from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
+from millrace.engine.statistics import DAY, HISTOGRAM_BUCKETS, DurationSummary, QueueDay
 from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
@@ -99,11 +99,11 @@ def _is_due(q: Qless, job: Job, now: int) -> bool:
 
 def _blocked(q: Qless, queue: str) -> FoundJobs:
     rows = (
-        None if job is None or job.queue != queue else (put_at(job), job.jid, job.seq, job)
+        None if job is None or job.queue != queue else (put_at(job), job.seq, job)
         for job in jobs_to_examine(q.engine.tables.by_state(BLOCKED))
     )
     order = yield from sort_in_slices(rows)
-    return (yield from map_in_slices(order, lambda row: row[3]))
+    return (yield from map_in_slices(order, lambda row: row[2]))
 
 
 def throttled(q: Qless, args: Args) -> Any:
@@ -212,7 +212,7 @@ def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[s
     found: dict[str, tuple[list[str], list[str]]] = {}
     for done, row in enumerate((yield from reverse_sort_in_slices(rows)), 1):
         job: Job = row[3]
-        details = own_details(job)
+        details = existing_details(job)
         if details is None or details.lapsed_at is None:  # else its worker knows of the lost lock
             running, stalled = found.setdefault(job.holder, ([], []))
             if job.deadline >= now:
@@ -324,12 +324,12 @@ def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None,
     )
 
 
-def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
+def _spread(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:
     """Return statistics with the keys of the code and the keys of the spec."""
     slots = spread.histogram if with_histogram else {}
     return {
         "std": float(b"%.14g" % spread.variance**0.5),
-        "histogram": [slots.get(slot, 0) for slot in range(SLOTS)],
+        "histogram": [slots.get(slot, 0) for slot in range(HISTOGRAM_BUCKETS)],
         "mean": float(b"%.14g" % spread.mean),
         "count": spread.count,
         "total": spread.count,

@@ -38,7 +38,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     q.workers.seen(worker, now)
     maximum = q.options.number(f"{local}-max-concurrency") if q.options.config else 0
     if maximum > 0:
-        count = min(count, max(0, maximum - q.engine.deadlines.running(queue, now)))
+        count = min(count, max(0, maximum - q.engine.deadlines.count_unexpired(queue, now)))
     if count <= 0:
         return []
     until = now + q.options.heartbeat(queue)

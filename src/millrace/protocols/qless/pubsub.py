@@ -72,10 +72,10 @@ class PubSub:
             listener.unsent_message_bytes = unsent + len(message)
             if listener.unsent_message_bytes > MAX_UNSENT_BYTES:
                 listener.closing = True  # as Redis closes a subscriber that does not read
-                self._hub.with_messages.add(listener)
+                self._hub.connections_with_messages.add(listener)
                 continue
             listener.add_message(message, must_wait=changes)
-            self._hub.with_messages.add(listener)
+            self._hub.connections_with_messages.add(listener)
         return len(listeners)
 
     def leave(self, connection: "QlessConnection") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 from itertools import chain, islice
 from typing import Any, Final
 
-from millrace.engine.annotations import own_details, read_details
+from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.tables import jobs_to_examine
@@ -219,7 +219,7 @@ def _failed(q: Qless, args: Args, start: int, limit: int) -> Generator[None, Non
 
 
 def group_of(job: Job) -> str:
-    details = own_details(job)
+    details = existing_details(job)
     if details is not None and details.last_error is not None:
         return details.last_error.group
     return "" if job.history.failure is None else job.history.failure.group

@@ -82,11 +82,11 @@ def shown(q: Qless, recurring: RecurringJob, *, decoded: bool = False) -> bytes:
         lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST,
         lua.string(q.local(recurring.jid)),
         recurring.retries,
-        recurring.data if decoded else lua.string(decode_name(recurring.data)),
+        recurring.payload if decoded else lua.string(decode_name(recurring.payload)),
         lua.string(q.local(recurring.queue)),
         recurring.count,
         lua.number(recurring.interval),
-        lua.string(recurring.klass),
+        lua.string(recurring.kind),
         lua.number(recurring.backlog),
         lua.number(recurring.priority),
     )
@@ -125,13 +125,13 @@ def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
     elif name == "backlog":
         recurring.backlog = option_number(value, 'Recur(): Arg "backlog" not a number: ')
     elif name == "data":
-        recurring.data = lua.check(value)
+        recurring.payload = lua.check(value)
     elif name == "klass":
-        recurring.klass = decode_name(value)
+        recurring.kind = decode_name(value)
     elif name == "queue":
         recurring.queue = q.queue_name(decode_name(value))
     elif name == "throttles":
-        recurring.throttles, recurring.own_throttle = _throttles(q, value), False
+        recurring.limits, recurring.has_queue_limit = _throttles(q, value), False
     else:
         raise ScriptError(f'Recur(): Unrecognized option "{name}"')
 

@@ -222,7 +222,7 @@ class RedisView:
             yield ""
             if not listed(queue.name):
                 continue
-            states = (*STATES, "throttled") if self.engine.limits.waiting else STATES
+            states = (*STATES, "throttled") if self.engine.limits.parked_by_key else STATES
             sets = (f"{local(queue.name)}-{name}" for name in states)
             yield from (f"q:{name}" for name in sets if self._has(self._queue(name)))
         recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]

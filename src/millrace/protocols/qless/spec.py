@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class QlessPolicy(RetryPolicy):
     """A job is ready again immediately, `retries` times; then it is failed until a client acts."""
 
-    dead_for = FOREVER
+    dead_retention = FOREVER
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
         return RetryDecision(DEAD if job.failures > job.retries else READY)

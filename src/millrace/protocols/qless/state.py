@@ -10,7 +10,12 @@ used.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from millrace.engine.annotations import TRACKED, ensure_details, read_details, tracking_origin
+from millrace.engine.annotations import (
+    TRACKED_PREFIX,
+    ensure_details,
+    read_details,
+    tracking_origin,
+)
 from millrace.engine.engine import Engine
 from millrace.engine.job import NO_PROTOCOL, Job
 from millrace.engine.limits import LIMIT_PREFIX, QUEUE_KEY_PREFIX, read_limit
@@ -36,7 +41,7 @@ PATTERNS: Final = "qless/patterns/"
 #: Prefixes of the settings that FLUSHDB and FLUSHALL remove.
 _SETTING_PREFIXES: Final = (
     CONFIG_PREFIX,
-    TRACKED,
+    TRACKED_PREFIX,
     RECURRING,
     _QUEUE,
     _PAUSED,
@@ -56,7 +61,7 @@ def _is_of_qless(prefix: str, value: bytes) -> bool:
     elif prefix == LIMIT_PREFIX:
         origin = read_limit(value).origin
     else:
-        origin = tracking_origin(value) if prefix == TRACKED else QLESS
+        origin = tracking_origin(value) if prefix == TRACKED_PREFIX else QLESS
     return origin in {NO_PROTOCOL, QLESS}
 
 
@@ -149,7 +154,7 @@ class Qless(DatabaseNames):
         rule = self.hub.rule
         if rule is None or prefix == WORKER_PREFIX:
             return True
-        if prefix == TRACKED:
+        if prefix == TRACKED_PREFIX:
             job = self.engine.table.by_jid.get(name)
             return job is None or rule.allows(job.queue)
         queue = self._queue_of(prefix, name)

@@ -36,7 +36,7 @@ class Throttles:
 
     def __bool__(self) -> bool:
         """Return whether jobs are or may be throttled."""
-        return bool(self._limits.by_key or self._limits.waiting)
+        return bool(self._limits.by_key or self._limits.parked_by_key)
 
     # Limits
 
@@ -58,7 +58,7 @@ class Throttles:
         if limit is None:
             return -2
         now = self.q.engine.caller.time(now, limit.clock_offset)
-        return (limit.expires - now + 500_000) // 1_000_000 if limit.expires else -1
+        return (limit.expires_at - now + 500_000) // 1_000_000 if limit.expires_at else -1
 
     def set(self, tid: str, maximum: float, expires: int, now: int) -> None:
         """Set a limit. Without a new time to live, the current one remains."""
@@ -71,7 +71,7 @@ class Throttles:
 
     def holders(self, tid: str) -> list[Job]:
         """Return the jobs that hold a throttle, by jid."""
-        return self._visible(self._limits.holding(tid))
+        return self._visible(self._limits.leased_jobs(tid))
 
     def waiting(self, tid: str) -> list[Job]:
         """Return the jobs that wait for a throttle, the longest waiting first."""
@@ -134,8 +134,8 @@ class Throttles:
         known = self.q.engine.queue(queue)
         if known is None or count <= 0:
             return []
-        self._limits.settle(now)  # the locks of some jobs may just have expired
-        self._limits.return_released(known, now)
+        self._limits.unpark_freed(now)  # the locks of some jobs may just have expired
+        self._limits.unpark_released(known, now)
         local = self.q.local(queue)
         rounds = self.q.options.number(
             f"{local}-max-pop-retry", self.q.options.number("max-pop-retry", 1)

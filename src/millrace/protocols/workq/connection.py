@@ -425,13 +425,15 @@ class WorkqConnection(Connection):
 
     def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._job_for_result(args, flags)
-        self.engine.complete(job, now, WORKQ, result=result, unleased=True)
+        self.engine.complete(job, now, WORKQ, result=result, allow_unleased=True)
         self.reply_fixed(OK_REPLY)
 
     def _fail(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._job_for_result(args, flags)
         message = result[:MAX_MESSAGE].decode("utf-8", "replace")
-        self.engine.fail(job, now, WORKQ, FAIL_GROUP, message, [], result=result, unleased=True)
+        self.engine.fail(
+            job, now, WORKQ, FAIL_GROUP, message, [], result=result, allow_unleased=True
+        )
         self.reply_fixed(OK_REPLY)
 
     def _job_for_result(self, args: list[bytes], flags: Flags) -> Job:

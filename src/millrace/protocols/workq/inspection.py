@@ -66,7 +66,7 @@ def _jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
 
 def _ready_rows(ready: ReadyQueue) -> Iterator[Any]:
     """The jobs of a queue by their order, as `first` returns them: parked ones last."""
-    for number, job in enumerate(ready.examined()):
+    for number, job in enumerate(ready.iter_for_check()):
         if job is None:
             yield None
         elif job.seq in ready.parked:

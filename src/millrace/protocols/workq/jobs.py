@@ -131,7 +131,7 @@ def find_unfinished(engine: Engine, jid: str) -> Job | None:
         return job
     if job.jid == jid:
         return engine.find_leased(jid, WORKQ)
-    return None if job.holder_protocol in engine.rules.exclusive else job
+    return None if job.holder_protocol in engine.rules.exclusive_protocols else job
 
 
 def _find_alias(engine: Engine, jid: str) -> Job | None:

@@ -20,7 +20,7 @@ class WorkqPolicy(RetryPolicy):
     A transient job has one attempt.
     """
 
-    dead_for = 0
+    dead_retention = 0
     expiry_fails = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:

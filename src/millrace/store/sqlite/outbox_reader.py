@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from millrace.engine.events import Row
+from millrace.engine.events import EventTuple
 from millrace.store import records
 from millrace.store.errors import ChecksumError
 from millrace.store.store import EventRange, OutboxRange
@@ -98,7 +98,7 @@ def _ranges(found: Iterable[tuple[Any, ...]], start: int) -> Iterator[EventRange
         if first != expected and (expected >= 0 or not first <= start < first + count):
             raise ChecksumError(f"event {max(start, expected)} is missing")
         expected = first + count
-        rows: list[Row] = records.decode_any(events)
+        rows: list[EventTuple] = records.decode_any(events)
         if len(rows) != count:
             raise ChecksumError(
                 f"the row of event {first} has {len(rows)} events instead of {count}"

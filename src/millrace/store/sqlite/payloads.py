@@ -221,7 +221,7 @@ class SqlitePayloadReader:
                 blob.seek(start)
                 return blob.read(size)
 
-    def another(self) -> "SqlitePayloadReader":
+    def open_another(self) -> "SqlitePayloadReader":
         return SqlitePayloadReader(self._path)
 
     def close(self) -> None:

@@ -153,7 +153,7 @@ class DatabaseContent:
             statistics.days[queue, day] = records.decode_day(record)
             self.row_sums["stats"][queue, day] = checksum
         for events in outbox(self._db, self.summary.stats_event, self.summary.next_event):
-            statistics.fold(records.decode_any(events))
+            statistics.add_events(records.decode_any(events))
         if sum(sum(rows.values()) for rows in self.row_sums.values()) != self.summary.others:
             raise ChecksumError(
                 "queues, settings or statistics are missing, or older than the last turn"

@@ -58,7 +58,7 @@ class SmallTables:
     def write_statistics(self, state: StoreState) -> None:
         """Write the changed days. The table then includes all events up to now."""
         statistics = state.statistics
-        old = statistics.forget(statistics.since(state.clock))
+        old = statistics.forget(statistics.first_retained_day(state.last_known_time))
         for key in (*old, *statistics.dropped):
             self._update_row_sum("stats", key, 0)
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", key)

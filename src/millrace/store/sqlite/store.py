@@ -206,7 +206,7 @@ class SqliteStore:
             if events:
                 outbox.write(len(change_set.events), events)
             for name, paused in change_set.queues.items():
-                if name in change_set.opened:
+                if name in change_set.moved_to_end:
                     tables.write_queue(
                         name, None
                     )  # the queue may have existed: it moves to the end
