@@ -42,7 +42,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
                 "Dead": _task(engine.timer_counts.purged, dead),
                 "Retries": _task(engine.timer_counts.retried, engine.retrying),
                 "Scheduled": _task(engine.timer_counts.started, scheduled),
-                "Workers": {"reaped": 0, "size": len(hub.by_worker)},
+                "Workers": {"reaped": 0, "size": len(hub.connections_by_worker)},
             },
             "total_failures": engine.totals.failures,
             "total_processed": engine.totals.processed,

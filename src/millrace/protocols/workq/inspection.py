@@ -65,7 +65,9 @@ def _jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
 
 
 def _ready_rows(ready: ReadyQueue) -> Iterator[Any]:
-    """The jobs of a queue by their order, as `first` returns them: parked ones last."""
+    """Yield a sort key for each job, in the order of `first`: parked jobs last. Yield None for a
+    removed entry.
+    """
     for number, job in enumerate(ready.iter_for_check()):
         if job is None:
             yield None
