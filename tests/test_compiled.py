@@ -31,9 +31,9 @@ from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
 from millrace.engine.timers import TimerHeap
 from millrace.protocols.connection import Hub
 from millrace.protocols.faktory.connection import FaktoryConnection
-from millrace.protocols.faktory.forms import WorkUnitForm
+from millrace.protocols.faktory.forms import WorkUnit
 from millrace.protocols.faktory.hub import FaktoryHub
-from millrace.protocols.masenko.forms import PushForm
+from millrace.protocols.masenko.forms import PushArguments
 from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.store import records
 from scene import SECOND, Scene
@@ -110,7 +110,7 @@ def test_no_compiled_module_has_a_class_with_keywords() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("form", [WorkUnitForm, PushForm])
+@pytest.mark.parametrize("form", [WorkUnit, PushArguments])
 def test_the_forms_of_commands_refuse_unknown_members(form: type) -> None:
     assert form.__struct_config__.forbid_unknown_fields
     with pytest.raises(msgspec.ValidationError):

@@ -244,7 +244,7 @@ def test_every_room_has_a_rule():
         ("protocols", "from asyncio import Protocol"),
         ("protocols", "from time import monotonic"),
         ("protocols", "import threading as t"),
-        ("store", "from millrace.protocols.times import rfc3339"),
+        ("store", "from millrace.protocols.times import format_rfc3339"),
         ("store", "from millrace.server import app"),
         ("server", "from millrace.cli import serve"),
         ("config", "from millrace.server import app"),

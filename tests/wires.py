@@ -99,10 +99,10 @@ class World:
             for key in alarms:
                 owner, what = key
                 if isinstance(owner, Connection):
-                    owner.notify(self.now, owner.alarm, what)
+                    owner.notify(self.now, owner.handle_alarm, what)
                     owner.session.run()
                 else:
-                    owner.alarm(what, self.now)
+                    owner.handle_alarm(what, self.now)
         if not self._holds_commits:
             self.keep(engine.take_changes())
 

@@ -20,7 +20,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.engine.queue_rules import rule_for
 from millrace.engine.states import BLOCKED, READY
-from millrace.protocols.faktory.bulk import BulkRequest, Read, ReadCursors, execute_bulk
+from millrace.protocols.faktory.bulk import BulkRequest, ReadCursors, ReadRequest, execute_bulk
 from millrace.protocols.masenko.connection import MasenkoConnection
 from millrace.protocols.masenko.hub import MasenkoHub
 from millrace.protocols.qless import lua_values
@@ -585,7 +585,7 @@ def test_a_large_job_is_shown_without_a_copy() -> None:
 
 def test_a_bulk_read_examines_some_jobs_in_each_slice() -> None:
     port = Port(5000)
-    request = BulkRequest(read=Read(queue="none"))
+    request = BulkRequest(read=ReadRequest(queue="none"))
     work = execute_bulk(port.engine, request, ReadCursors(), port, lambda: None, NOW)
     reply, slices = port.finish(work)
     assert reply == b'{"cursor":null,"jobs":[]}'

@@ -18,7 +18,7 @@ from millrace.engine.leases import LEASES_BATCH_SIZE
 from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory import info
 from millrace.protocols.faktory.connection import FaktoryConnection
-from millrace.protocols.faktory.hub import LOST_AFTER, LOST_WORKER_BATCH_SIZE, FaktoryHub
+from millrace.protocols.faktory.hub import LOST_WORKER_BATCH_SIZE, LOST_WORKER_TIMEOUT, FaktoryHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
@@ -81,12 +81,12 @@ def test_the_jobs_of_a_lost_worker_fail_some_in_each_turn():
     )
     for _ in range(LOST_WORKER_BATCH_SIZE + 1):
         engine.lease(["q"], "lost", FAKTORY, NOW)
-    later = NOW + LOST_AFTER
-    hub.alarm("lost", later)
+    later = NOW + LOST_WORKER_TIMEOUT
+    hub.handle_alarm("lost", later)
     assert len(engine.leased) == 1
     engine.tick(later)
     assert engine.alarms == [(hub, "lost")]
-    hub.alarm("lost", later)
+    hub.handle_alarm("lost", later)
     assert not engine.leased
 
 

@@ -113,7 +113,7 @@ def test_the_alarm_repeats(room):
     assert room.engine.timers.when((room.hub, "sample")) == START + SAMPLE_INTERVAL
     room.engine.tick(START + SAMPLE_INTERVAL)
     assert room.engine.alarms == [(room.hub, "sample")]
-    room.hub.alarm("sample", START + SAMPLE_INTERVAL)
+    room.hub.handle_alarm("sample", START + SAMPLE_INTERVAL)
     assert room.engine.timers.when((room.hub, "sample")) == START + 2 * SAMPLE_INTERVAL
     assert len(room.hub.samples.totals) == 2
 

@@ -375,7 +375,7 @@ def restarted(store: MemoryStore) -> Room:
 def test_a_lease_lost_in_a_crash_can_be_ended():
     """The lease was delivered before its commit."""
     room = Room()
-    room.hub.tokens.key()
+    room.hub.tokens.ensure_key()
     push(room, new(), new("a2"))
     store = stored(room)
     first, second = lease(room, limit=2)
@@ -394,7 +394,7 @@ def test_a_lease_lost_in_a_crash_can_be_ended():
 
 def test_a_reclaimed_lease_survives_a_second_crash():
     room = Room()
-    room.hub.tokens.key()
+    room.hub.tokens.ensure_key()
     push(room, new())
     store = stored(room)
     (first,) = lease(room)
@@ -423,7 +423,7 @@ def table_sizes(*owners: object) -> dict[str, int]:
 def test_no_table_keeps_reclaimed_leases(ending):
     """The lease may end by its token, by an operator or by its deadline."""
     room = Room()
-    room.hub.tokens.key()
+    room.hub.tokens.ensure_key()
     push(room, *(new(f"a{number}", retries=0) for number in range(20)))
     store = stored(room)
     leased = lease(room, limit=20)
@@ -454,7 +454,7 @@ def test_a_token_waits_for_the_commit_of_its_key(room):
 
 def test_a_lease_that_never_existed_cannot_be_ended():
     room = Room()
-    room.hub.tokens.key()
+    room.hub.tokens.ensure_key()
     push(room, new())
     assert refused_end(room, token_of(room, 1)) == "conflict"
     assert refused_end(restarted(stored(room)), f"1-1-{START}-{'0' * 24}") == "not found"

@@ -48,7 +48,7 @@ def error_texts() -> set[str]:
                 if isinstance(node.func, ast.Attribute)
                 else getattr(node.func, "id", "")
             )
-            if name in {"ClientError", "error_reply", "_fail", "_give_up"} and node.args:
+            if name in {"ClientError", "error_reply", "_fail", "_refuse_commit"} and node.args:
                 found |= _fixed_parts(node.args[0])
     return found
 

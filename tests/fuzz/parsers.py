@@ -20,7 +20,7 @@ from millrace.protocols.qless import lua_values as lua
 from millrace.protocols.qless.commands import decimal, integer
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.resp import ProtocolError, RequestLimits, Requests, read_whole
-from millrace.protocols.times import parse_rfc3339, rfc3339
+from millrace.protocols.times import format_rfc3339, parse_rfc3339
 from millrace.protocols.workq import arguments as workq_arguments
 from millrace.store import StoreDamaged, records
 from millrace.store.sqlite.error_translation import translate_record_errors
@@ -65,21 +65,21 @@ def check_goscan(data: bytes) -> None:
     """Go's decoder accepts the same input as the standard library, with the same result."""
     expected = read(data)
     try:
-        found = go_scanner.pieces(data)
+        found = go_scanner.top_level_values(data)
     except BadJson as problem:
         check_refusal(problem, expected is UNREAD or expected is ...)
         return
     assert expected is not UNREAD, "this is no JSON"
     if isinstance(expected, Pairs):
         members = go_scanner.members(data)
-        keys = [go_scanner.folded(text_of(key)) for key, _ in expected]
+        keys = [go_scanner.fold_key(text_of(key)) for key, _ in expected]
         assert [key for key, _ in members] == keys
         assert [read(raw) for _, raw in members] == [value for _, value in expected]
     elif isinstance(expected, list):
         assert [read(raw) for raw in found] == expected
     elif isinstance(expected, str) and data.strip()[:1] == b'"':
-        assert go_scanner.string(found[0]) == text_of(expected)
-        go_scanner.quoted(go_scanner.string(found[0])).encode()
+        assert go_scanner.decode_string(found[0]) == text_of(expected)
+        go_scanner.quote_as_go(go_scanner.decode_string(found[0])).encode()
 
 
 def text_of(text: str) -> str:
@@ -92,7 +92,7 @@ def check_gojson(data: bytes) -> None:
     """
     expected = read(data)
     try:
-        mine, others = go_json.folded(
+        mine, others = go_json.split_members(
             go_json.repair_text(data), frozenset({"jid", "n", "list", "at"})
         )
     except BadJson as problem:
@@ -109,7 +109,7 @@ def check_gojson(data: bytes) -> None:
     for raw in [*mine.values(), *others.values()]:
         assert read(raw) is not UNREAD
     for name, raw in mine.items():
-        for reading in (go_json.string, go_json.integer, go_json.strings):
+        for reading in (go_json.read_string, go_json.read_integer, go_json.read_strings):
             with contextlib.suppress(BadJson):
                 reading(raw, name)
 
@@ -122,7 +122,7 @@ def check_push(data: bytes) -> None:
             usual = values(push)
             assert values(tasks.read_push(b" " + line)) == usual
             with contextlib.suppress(ClientError):
-                unusual = tasks._push_as_in_go(line)
+                unusual = tasks._scan_push(line)
                 assert (unusual.name, unusual.retry) == (push.kind, push.retries)
                 assert bytes(unusual.payload) == push.payload
         with contextlib.suppress(ClientError):
@@ -141,8 +141,8 @@ def check_times(data: bytes) -> None:
     except ValueError as problem:
         check_refusal(problem, str(problem).startswith('parsing time "'))
     else:
-        if len(workq_arguments.whole_second(moment)) == 20:  # the years 0 to 9999
-            assert parse_rfc3339(rfc3339(moment)) == moment
+        if len(workq_arguments.format_second(moment)) == 20:  # the years 0 to 9999
+            assert parse_rfc3339(format_rfc3339(moment)) == moment
     try:
         span = durations.parse_duration(text)
     except ValueError:
@@ -227,9 +227,9 @@ def check_globs(data: bytes) -> None:
     """A pattern matches like a simple reference implementation, for any characters."""
     pattern, _, text = data[:200].partition(b"\0")
     with contextlib.suppress(ClientError):
-        globs.matcher(globs.pattern_of(pattern))(text)
+        globs.matcher(globs.check_pattern(pattern))(text)
     if b"[" not in pattern and b"\\" not in pattern:
-        matches = globs.matcher(globs.pattern_of(pattern))(text)
+        matches = globs.matcher(globs.check_pattern(pattern))(text)
         assert bool(matches) == simple_match(pattern.decode("latin-1"), text.decode("latin-1"))
 
 

@@ -129,7 +129,7 @@ def test_jobs_continue(tmp_path: Path) -> None:
     assert found[2].created == (NOW - 60) * SECOND + 500
     leased = room.engine.lease(["ping"], "", WORKQ, room.now)
     assert leased is found[4]  # a higher priority than -7
-    reply = workq_jobs.leased(leased, room.engine.payload(leased), with_ttr=False)
+    reply = workq_jobs.lease_reply(leased, room.engine.payload(leased), with_ttr=False)
     assert b"ping" in reply
     room.engine.fail(leased, room.now, WORKQ, "Failed", "again", [])
     assert leased.state == DEAD  # the second failure is the last one

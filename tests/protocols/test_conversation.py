@@ -82,12 +82,12 @@ def test_pipelining_extends_over_a_wait_but_over_no_other_time():
     talk.close()
 
 
-@pytest.mark.sources_only("it replaces Hub.alarm")
+@pytest.mark.sources_only("it replaces Hub.handle_alarm")
 def test_the_clock_advances_only_on_request_and_stops_at_every_timer():
     world = World({})
     world.engine.set_alarm("a", START + 5)
     seen = []
-    world.hub.alarm = lambda key, now: seen.append((key, now))
+    world.hub.handle_alarm = lambda key, now: seen.append((key, now))
     world.engine.set_alarm((world.hub, "b"), START + 7)
     world.engine.timers.cancel("a")
     world.advance(3)

@@ -515,7 +515,7 @@ def test_workers_that_come_and_go_are_forgotten_beyond_a_limit():
         wire.receive(b'HELLO {"v":2,"wid":"worker-%d"}\r\n' % number)
         wire.lose()
         world.clients.clear()
-    assert world.hub.by_worker == {}
+    assert world.hub.connections_by_worker == {}
     assert len(world.hub.workers.known) <= 20_000
 
 

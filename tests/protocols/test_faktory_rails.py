@@ -7,7 +7,7 @@ import pytest
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.protocols.faktory.rails import MAX_PAYLOAD, WRAPPER, wrapped
+from millrace.protocols.faktory.rails import MAX_PAYLOAD, WRAPPER, wrapped_class
 from millrace.protocols.faktory.work_unit import read
 from millrace.protocols.spec import protocol_rules
 
@@ -43,4 +43,4 @@ MAIL = {"arguments": ["UserMailer", "welcome", "deliver_now", {"args": [1]}]}
     ],
 )
 def test_the_wrapped_class(job: Job, expected_class: str) -> None:
-    assert wrapped(ENGINE, job) == expected_class
+    assert wrapped_class(ENGINE, job) == expected_class

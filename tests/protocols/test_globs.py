@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.globs import MAX_PATTERN, linear_matcher, matcher, pattern_of
+from millrace.protocols.globs import MAX_PATTERN, check_pattern, linear_matcher, matcher
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,6 @@ def test_no_pattern_takes_long():
 
 
 def test_a_pattern_has_a_maximum_length():
-    assert pattern_of(b"x" * MAX_PATTERN) == b"x" * MAX_PATTERN
+    assert check_pattern(b"x" * MAX_PATTERN) == b"x" * MAX_PATTERN
     with pytest.raises(ClientError, match="ERR a pattern may have at most 1000 bytes"):
-        pattern_of(b"x" * (MAX_PATTERN + 1))
+        check_pattern(b"x" * (MAX_PATTERN + 1))

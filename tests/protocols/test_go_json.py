@@ -48,7 +48,7 @@ def test_bytes_that_are_not_utf_8(line, repaired):
     ],
 )
 def test_canonical_json(line, canonical):
-    assert go_json.canonical(line) == canonical
+    assert go_json.to_go_json(line) == canonical
 
 
 # Surrogates
@@ -138,66 +138,66 @@ def test_members_nested_as_deeply_as_go_reads(depth):
 
 def test_folded_matches_keys_in_any_case_and_drops_nulls():
     known = frozenset({"jid", "args"})
-    assert go_json.folded(b'{"JID":"x","Args":null,"Other":null,"oTHER":1}', known) == (
+    assert go_json.split_members(b'{"JID":"x","Args":null,"Other":null,"oTHER":1}', known) == (
         {"jid": b'"x"'},
         {"Other": b"null", "oTHER": b"1"},
     )
 
 
 def test_folded_the_last_of_several_spellings_wins():
-    assert go_json.folded(b'{"jid":1,"Jid":2}', frozenset({"jid"})) == ({"jid": b"2"}, {})
+    assert go_json.split_members(b'{"jid":1,"Jid":2}', frozenset({"jid"})) == ({"jid": b"2"}, {})
 
 
 # Values
 
 
 def test_string():
-    assert go_json.string(None, "x") == ""
-    assert go_json.string(b'"a\\u0041\\n"', "x") == "aA\n"
+    assert go_json.read_string(None, "x") == ""
+    assert go_json.read_string(b'"a\\u0041\\n"', "x") == "aA\n"
 
 
 @pytest.mark.parametrize("raw", [b"1", b"[]", b"{}", b"true", b"null", b"1.5"])
 def test_no_string(raw):
     with pytest.raises(BadJson, match="name must be a string"):
-        go_json.string(raw, "name")
+        go_json.read_string(raw, "name")
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63 - 1, -(2**63)])
 def test_integer(number):
-    assert go_json.integer(str(number).encode(), "x") == number
+    assert go_json.read_integer(str(number).encode(), "x") == number
 
 
 def test_integer_absent():
-    assert go_json.integer(None, "x") is None
+    assert go_json.read_integer(None, "x") is None
 
 
 @pytest.mark.parametrize("raw", [b"1.0", b"1e2", b"true", b'"1"', b"[]", b"{}", b"null"])
 def test_no_integer(raw):
     with pytest.raises(BadJson, match="name must be an integer"):
-        go_json.integer(raw, "name")
+        go_json.read_integer(raw, "name")
 
 
 @pytest.mark.parametrize("raw", [b"%d" % 2**63, b"-%d" % (2**63 + 1), b"%d" % 2**64, b"1" * 100])
 def test_integer_out_of_range(raw):
     with pytest.raises(BadJson, match="name is out of range"):
-        go_json.integer(raw, "name")
+        go_json.read_integer(raw, "name")
 
 
 @pytest.mark.parametrize("raw", [b"1" * 5000, b"-" + b"9" * 100_000, b"1e999999999"])
 def test_integer_far_out_of_range(raw):
     with pytest.raises(BadJson):
-        go_json.integer(raw, "name")
+        go_json.read_integer(raw, "name")
 
 
 def test_strings():
-    assert go_json.strings(None, "x") == []
-    assert go_json.strings(b'[ "a", "" ]', "x") == ["a", ""]
+    assert go_json.read_strings(None, "x") == []
+    assert go_json.read_strings(b'[ "a", "" ]', "x") == ["a", ""]
 
 
 @pytest.mark.parametrize("raw", [b'"a"', b"[1]", b'["a",null]', b'["a",["b"]]', b"{}", b"1"])
 def test_no_strings(raw):
     with pytest.raises(BadJson, match="name must be an array of strings"):
-        go_json.strings(raw, "name")
+        go_json.read_strings(raw, "name")
 
 
 @given(st.text())

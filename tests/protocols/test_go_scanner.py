@@ -13,7 +13,7 @@ from millrace.protocols.errors import BadJson
 
 def complaint(text: bytes) -> str:
     with pytest.raises(BadJson) as caught:
-        go_scanner.pieces(text)
+        go_scanner.top_level_values(text)
     return str(caught.value)
 
 
@@ -40,11 +40,13 @@ def complaint(text: bytes) -> str:
     ],
 )
 def test_the_pieces_of_a_value(text, pieces):
-    assert go_scanner.pieces(text) == pieces
+    assert go_scanner.top_level_values(text) == pieces
 
 
 def test_ten_thousand_brackets_and_no_more():
-    assert go_scanner.pieces(b"[" * 10_000 + b"]" * 10_000) == [b"[" * 9_999 + b"]" * 9_999]
+    assert go_scanner.top_level_values(b"[" * 10_000 + b"]" * 10_000) == [
+        b"[" * 9_999 + b"]" * 9_999
+    ]
     assert complaint(b"[" * 10_001 + b"]" * 10_001) == "exceeded max depth"
     assert complaint(b'{"a":' * 10_001) == "exceeded max depth"
 
@@ -192,7 +194,7 @@ def test_null_has_no_members_and_other_values_are_no_objects():
      (b"null", "null"), (b"1", "number"), (b"-1", "number")],
 )  # fmt: skip
 def test_the_go_name_of_a_kind(text, kind):
-    assert go_scanner.kind(text) == kind
+    assert go_scanner.go_type(text) == kind
 
 
 # Text
@@ -217,7 +219,7 @@ def test_the_go_name_of_a_kind(text, kind):
     ],
 )
 def test_strings(raw, text):
-    assert go_scanner.string(raw) == text
+    assert go_scanner.decode_string(raw) == text
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_strings(raw, text):
     ],
 )
 def test_quoted_like_in_go(text, shown):
-    assert go_scanner.quoted(text) == shown
+    assert go_scanner.quote_as_go(text) == shown
 
 
 # In general
@@ -252,14 +254,14 @@ def test_json_of_python_is_parsed(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode(
         "utf-8", "surrogatepass"
     )
-    found = go_scanner.pieces(text)
+    found = go_scanner.top_level_values(text)
     if isinstance(value, dict):
-        assert [go_scanner.string(raw) for raw in found[::2]] == list(value)
+        assert [go_scanner.decode_string(raw) for raw in found[::2]] == list(value)
         assert [json.loads(raw) for raw in found[1::2]] == list(value.values())
     elif isinstance(value, list):
         assert [json.loads(raw) for raw in found] == value
     elif isinstance(value, str):
-        assert go_scanner.string(found[0]) == value
+        assert go_scanner.decode_string(found[0]) == value
     else:
         assert found == [text]
 
@@ -273,7 +275,7 @@ def test_exactly_the_json_of_python_is_parsed(text):
     except (json.JSONDecodeError, RecursionError):
         assert complaint(text.encode())
     else:
-        go_scanner.pieces(text.encode())
+        go_scanner.top_level_values(text.encode())
 
 
 TOKENS = st.sampled_from(
@@ -293,4 +295,4 @@ def test_random_tokens_deep_inside(text, around):
 @given(st.binary(max_size=30))
 def test_any_bytes_are_parsed_or_refused(text):
     with contextlib.suppress(BadJson):
-        assert all(piece in text for piece in go_scanner.pieces(text))
+        assert all(piece in text for piece in go_scanner.top_level_values(text))

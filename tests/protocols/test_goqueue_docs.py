@@ -101,7 +101,7 @@ def error_texts() -> set[str]:
     for source in Path(goqueue.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(source.read_text("utf-8"))):
             match node:
-                case ast.Call(ast.Name("ClientError" | "Malformed" | "error_reply"), [text]):
+                case ast.Call(ast.Name("ClientError" | "MalformedCommand" | "error_reply"), [text]):
                     parts = text.values if isinstance(text, ast.JoinedStr) else [text]
                     found |= {p.value for p in parts if isinstance(p, ast.Constant)}
     return {text.strip() for text in found if len(text.strip()) > 5}

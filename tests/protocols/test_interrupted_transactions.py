@@ -67,7 +67,7 @@ class StoredPort:
         self.engine.tick(NOW + 60_000_000)
         alarms, self.engine.alarms = self.engine.alarms, []
         for owner, what in alarms:
-            owner.alarm(what, NOW)
+            owner.handle_alarm(what, NOW)
         self.client.run(NOW, 1)
 
     def steps_to_the_end(self) -> int:

@@ -47,7 +47,7 @@ class Port:
         self.engine.tick(NOW)
         alarms, self.engine.alarms = self.engine.alarms, []
         for owner, what in alarms:
-            owner.alarm(what, NOW)
+            owner.handle_alarm(what, NOW)
         for client in self.clients:
             client.run(NOW, 1)
 

@@ -220,7 +220,7 @@ def test_a_long_command_continues_beyond_the_heartbeat():
         engine.tick(now)
         alarms, engine.alarms = engine.alarms, []
         for owner, what in alarms:
-            owner.alarm(what, now)
+            owner.handle_alarm(what, now)
 
     count = 10_000
     client.receive(b"ATOMIC\n" + b'PUSH {"name":"a"}\n' * count + b"DONE\n", now, 2 * count)

@@ -12,22 +12,22 @@ from millrace.protocols.buffers import ByteBuffer, LineBuffer
 def test_lines():
     inbox = ByteBuffer(100)
     inbox.feed(b"one\r\ntwo\nthr")
-    assert (inbox.line(), inbox.line(), inbox.line()) == (b"one\r", b"two", None)
+    assert (inbox.take_line(), inbox.take_line(), inbox.take_line()) == (b"one\r", b"two", None)
     inbox.feed(b"ee\nfour\n")
-    assert (inbox.line(), inbox.line(), inbox.line()) == (b"three", b"four", None)
+    assert (inbox.take_line(), inbox.take_line(), inbox.take_line()) == (b"three", b"four", None)
     assert len(inbox) == 0
 
 
 def test_blocks():
     inbox = ByteBuffer(100)
     inbox.feed(b"4\nab")
-    assert inbox.line() == b"4"
+    assert inbox.take_line() == b"4"
     assert inbox.take(4) is None
     inbox.feed(b"\n")
     assert inbox.take(4) is None
     inbox.feed(b"cnext\n")
     assert inbox.take(4) == b"ab\nc"
-    assert inbox.line() == b"next"
+    assert inbox.take_line() == b"next"
     assert inbox.take(0) == b""
 
 
@@ -39,7 +39,7 @@ def test_a_line_beyond_the_limit(pieces):
     inbox = ByteBuffer(100)
     for piece in pieces:
         inbox.feed(piece)
-        assert inbox.line() is None
+        assert inbox.take_line() is None
     assert inbox.too_long
 
 
@@ -47,10 +47,10 @@ def test_a_line_at_the_limit():
     inbox = ByteBuffer(100)
     for _ in range(100):
         inbox.feed(b"x")
-        assert inbox.line() is None
+        assert inbox.take_line() is None
     assert not inbox.too_long
     inbox.feed(b"\n")
-    assert inbox.line() == b"x" * 100
+    assert inbox.take_line() == b"x" * 100
 
 
 def test_a_megabyte_in_single_bytes_takes_linear_time():
@@ -60,7 +60,7 @@ def test_a_megabyte_in_single_bytes_takes_linear_time():
         started = time.process_time()
         for _ in range(1 << 20):
             inbox.feed(b"x")
-            assert (inbox.take(1 << 21) if block else inbox.line()) is None
+            assert (inbox.take(1 << 21) if block else inbox.take_line()) is None
         assert time.process_time() - started < 30  # quadratic time would be minutes
 
 
@@ -81,7 +81,7 @@ def test_segments_make_no_difference(parts, data):
         inbox.feed(piece)
         while wanted:
             part = wanted[0]
-            found = inbox.line() if isinstance(part, bytes) else inbox.take(part)
+            found = inbox.take_line() if isinstance(part, bytes) else inbox.take(part)
             if found is None:
                 break
             out.append(found)
@@ -103,7 +103,7 @@ def test_a_large_line_between_small_ones(size):
         lines.feed(text[at : at + size])
     taken = []
     while lines.pending:
-        taken.append(lines.take())
+        taken.append(lines.take_line())
     assert taken == [b"one", LARGE, b"two", LARGE, b"", b"three"]
     assert lines.size == 0
     assert lines.memory_used == 3
@@ -118,7 +118,7 @@ def test_a_large_line_that_arrived_in_pieces_is_taken_without_a_copy():
     assert lines.partial_head == b"x"
     lines.feed(b"\n")
     [held] = lines.pending
-    assert lines.take() is held
+    assert lines.take_line() is held
     assert lines.empty
 
 

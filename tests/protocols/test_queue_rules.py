@@ -379,7 +379,7 @@ def test_a_long_transaction_of_qless_applies_the_rule_in_each_step(engine: Engin
     turns = 0
     while port.work is not None and turns < 1000:
         turns += 1
-        port.hub.alarm("", NOW)
+        port.hub.handle_alarm("", NOW)
         port.run(NOW, 10)
     reply = b"".join(data_of(port))
     assert turns > 1

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import millrace
-from millrace.protocols.times import parse_rfc3339, rfc3339
+from millrace.protocols.times import format_rfc3339, parse_rfc3339
 
 SECOND = 1_000_000
 #: 1970 to the end of 9999
@@ -30,27 +30,27 @@ MOMENTS = st.integers(0, 253_402_300_799_999_999)
     ],
 )
 def test_rfc3339(microseconds, text):
-    assert rfc3339(microseconds) == text
+    assert format_rfc3339(microseconds) == text
     assert parse_rfc3339(text) == microseconds
 
 
 @given(MOMENTS)
 @example(0)
 def test_a_formatted_time_can_be_parsed(time_micros):
-    text = rfc3339(time_micros)
+    text = format_rfc3339(time_micros)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?Z", text)
     assert parse_rfc3339(text) == time_micros
 
 
 @given(st.lists(MOMENTS | st.integers(0, 3 * SECOND), min_size=2, max_size=6))
 def test_earlier_calls_do_not_matter(times_micros):
-    fresh = [_fresh().rfc3339(time_micros) for time_micros in times_micros]
-    assert [rfc3339(time_micros) for time_micros in times_micros] == fresh
+    fresh = [_fresh().format_rfc3339(time_micros) for time_micros in times_micros]
+    assert [format_rfc3339(time_micros) for time_micros in times_micros] == fresh
 
 
 @pytest.mark.parametrize("time_micros", [-1, -500_000, -1_000_000])
 def test_times_before_1970_in_the_first_call(time_micros):
-    assert _fresh().rfc3339(time_micros).startswith("1969-12-31T23:59:59")
+    assert _fresh().format_rfc3339(time_micros).startswith("1969-12-31T23:59:59")
 
 
 #: A compiled module can be loaded only under its name.
@@ -151,7 +151,7 @@ def test_any_text_is_a_time_or_a_value_error(text):
         time_micros = parse_rfc3339(text)
     except ValueError:
         return
-    assert parse_rfc3339(rfc3339(time_micros)) == time_micros
+    assert parse_rfc3339(format_rfc3339(time_micros)) == time_micros
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_any_text_is_a_time_or_a_value_error(text):
 )
 def test_the_first_and_the_last_years(text, microseconds, printed):
     assert parse_rfc3339(text) == microseconds
-    assert rfc3339(microseconds) == printed
+    assert format_rfc3339(microseconds) == printed
 
 
 @pytest.mark.parametrize("text", ["0001-02-29T00:00:00Z", "1900-02-29T00:00:00Z"])
@@ -179,4 +179,4 @@ def test_invalid_days(text):
 @given(st.integers(0, 9999), st.integers(1, 12), st.integers(1, 28), st.integers(0, 86_399))
 def test_every_year_survives_the_round_trip(year, month, day, second):
     text = f"{year:04d}-{month:02d}-{day:02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
-    assert rfc3339(parse_rfc3339(text)) == text
+    assert format_rfc3339(parse_rfc3339(text)) == text

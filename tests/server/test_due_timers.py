@@ -17,7 +17,7 @@ class Owner:
     def __init__(self) -> None:
         self.alarms: list[str] = []
 
-    def alarm(self, key: str, now: int) -> None:
+    def handle_alarm(self, key: str, now: int) -> None:
         self.alarms.append(key)
 
 

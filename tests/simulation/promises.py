@@ -46,7 +46,7 @@ NO_HEARTBEAT = "no heartbeat"
 FAILS_BY_ID = {"workq", "faktory"}
 REFUSALS = (UNCHANGED, TOO_LATE, NO_HEARTBEAT)
 #: The reply to a command with several jobs that could not be completed.
-PARTLY_DONE = "only a part was done"
+PARTLY_DONE = "only part of the command was executed"
 #: The error while the server is above its memory limit, and the commands that get it.
 NO_MEMORY = "memory limit"
 PUSHING = {"push", "run", "atomic", "push many", "millrace stage", "complete", "recur"}

@@ -208,7 +208,7 @@ def scene() -> Room:
     room.speaks_qless("recur", "plans", "r1", "Daily", '{"a": 1.50}', "interval", 60, 0)
     room.speaks_qless("recur", "plans", "r2", "Weekly", '{"b": 2}', "interval", 3600, 5)
     room.qless.throttles.set("tr1", 3, 0, room.now)
-    room.hub.alarm("sample", room.now)
+    room.hub.handle_alarm("sample", room.now)
     return room
 
 

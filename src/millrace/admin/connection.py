@@ -153,7 +153,7 @@ class AdminConnection(Connection):
     def step(self, now: int) -> int:
         lines = self._lines
         if lines.pending:
-            line = lines.take()
+            line = lines.take_line()
             if self._greeted:
                 self._execute(line, now)
             else:
@@ -303,7 +303,7 @@ class AdminConnection(Connection):
         self._hand_out([])
 
     def _hand_out(self, leased: list[Job]) -> None:
-        if self.read_first(leased, self._hand_out):
+        if self.start_payload_read(leased, self._hand_out):
             return
         reply = work.leased(self.hub, leased)
         if leased and self.hub.tokens.is_key_uncommitted:

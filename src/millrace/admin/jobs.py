@@ -11,7 +11,7 @@ from millrace.engine.details import JobDetails
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, Failure, Job, payload_size
 from millrace.engine.states import STATE_NAMES
-from millrace.protocols.faktory.rails import wrapped
+from millrace.protocols.faktory.rails import wrapped_class
 from millrace.protocols.qless.job_view import state_of
 from millrace.protocols.registry import FAKTORY, GOQUEUE, PROTOCOL_NAMES, QLESS, WORKQ
 from millrace.records import (
@@ -268,7 +268,7 @@ def job_record(hub: AdminService, job: Job) -> JobRecord:
         tracked=job.jid in hub.engine.annotations.tracked,
         payload=hub.engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE),
         size=payload_size(job),
-        wrapped_class=wrapped(hub.engine, job),
+        wrapped_class=wrapped_class(hub.engine, job),
         truncated=failure is not None and len(failure.message) > MAX_MESSAGE_SIZE,
     )
 

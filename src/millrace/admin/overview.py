@@ -112,7 +112,7 @@ def port_status(control: AdminService, hub: Hub) -> PortStatus:
 def count_workers(hub: AdminService) -> int:
     """Return the number of registered workers of Faktory and Qless."""
     faktory, qless = hub.faktory, hub.qless
-    known = 0 if faktory is None else len(faktory.by_worker)
+    known = 0 if faktory is None else len(faktory.connections_by_worker)
     return known + (0 if qless is None else len(qless.workers.last_seen))
 
 

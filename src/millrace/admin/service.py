@@ -97,11 +97,11 @@ class AdminService(Hub):
         """Initialize the service when the server starts."""
         self.started_at = now
         _ = self.qless  # builds the Qless state from all jobs before the first request
-        self.alarm("sample", now)
+        self.handle_alarm("sample", now)
 
-    def alarm(self, what: str, now: int) -> None:
-        if what == "sample":
-            self.engine.set_alarm((self, what), self.samples.take(now))
+    def handle_alarm(self, name: str, now: int) -> None:
+        if name == "sample":
+            self.engine.set_alarm((self, name), self.samples.take(now))
             self.idempotency.expire(now)
         if self.engine.failure_groups.index_batch():
             self.engine.set_alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)

@@ -36,7 +36,7 @@ def leased(hub: AdminService, jobs: list[Job]) -> LeasedJobs:
 def _leased(hub: AdminService, job: Job) -> LeasedJob:
     record = job_record(hub, job)
     record.payload = hub.engine.payload(job)
-    return LeasedJob(hub.tokens.write(LeaseToken.of(job)), job.deadline, record)
+    return LeasedJob(hub.tokens.write(LeaseToken.from_job(job)), job.deadline, record)
 
 
 def end(hub: AdminService, request: EndLease, now: int) -> EndedLease:

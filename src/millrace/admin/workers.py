@@ -96,7 +96,7 @@ def _known(hub: AdminService) -> set[Name]:
     """Return the registered workers, with or without jobs."""
     found: set[Name] = set()
     if hub.faktory is not None:
-        found.update(("faktory", wid) for wid in hub.faktory.by_worker)
+        found.update(("faktory", wid) for wid in hub.faktory.connections_by_worker)
     if hub.qless is not None:
         found.update(("qless", wid) for wid in hub.qless.workers.last_seen)
     return found

@@ -37,7 +37,7 @@ class PayloadRead:
     def __init__(self, seqs: list[int], owner: Any = None) -> None:
         self.seqs = seqs
         #: The owner of the work that waits for the read: its `wake` is called at the end. If
-        #: leased jobs wait for it, `Connection.payloads_read` is called instead.
+        #: leased jobs wait for it, `Connection.handle_payloads_read` is called instead.
         self.owner = owner
         #: The payloads by seq after the read. After an error, some are missing.
         self.payloads: dict[int, bytes] | None = None

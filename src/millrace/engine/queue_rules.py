@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from .errors import QueueRefused
 from .job import Job
-from .tables import LimitedTables, Tables
+from .tables import RestrictedTables, Tables
 
 if TYPE_CHECKING:
     from .engine import Engine
 
 #: Maximum number of names whose result is remembered.
-MAX_REMEMBERED: Final = 10_000
+MAX_CACHED_NAMES: Final = 10_000
 #: Names of queues in an error are cut to this length.
-MAX_SHOWN: Final = 100
+MAX_SHOWN_NAME: Final = 100
 
 
 class QueueRule:
@@ -37,7 +37,7 @@ class QueueRule:
     def allows(self, name: str) -> bool:
         known = self._known.get(name)
         if known is None:
-            if len(self._known) >= MAX_REMEMBERED:
+            if len(self._known) >= MAX_CACHED_NAMES:
                 self._known.clear()
             known = self._known[name] = self._matches(name) is not None
         return known
@@ -45,7 +45,7 @@ class QueueRule:
     def check(self, name: str) -> None:
         """Refuse a queue that the rule does not allow."""
         if not self.allows(name):
-            raise QueueRefused(f"the queue {name[:MAX_SHOWN]} is not allowed on this port")
+            raise QueueRefused(f"the queue {name[:MAX_SHOWN_NAME]} is not allowed on this port")
 
     def visible(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs in allowed queues."""
@@ -55,7 +55,7 @@ class QueueRule:
         """The jobs and queues that the rule allows, for reading."""
         tables = self._tables
         if tables is None:
-            tables = self._tables = LimitedTables(engine, self.allows, self.check)
+            tables = self._tables = RestrictedTables(engine, self.allows, self.check)
         return tables
 
 

@@ -58,7 +58,7 @@ class Tables:
         return self.done if state == DONE else self.dead
 
 
-class LimitedTables(Tables):
+class RestrictedTables(Tables):
     """The indexes of the jobs and queues that a rule allows. Bulk loads are not visible."""
 
     def __init__(self, engine: "Engine", allows: Allows, check: Check) -> None:
@@ -80,9 +80,9 @@ def _only(state: int) -> slice:
     return slice(state, state + 1)
 
 
-def examined(index: Index) -> Iterator[Job | None]:
-    """The present jobs of an index, for work in slices. In place of a job that the rule of the
-    caller excludes, None, so that the work can count it.
+def jobs_to_examine(index: Index) -> Iterator[Job | None]:
+    """Yield the present jobs of an index. Yield None for a job that the rule of the caller
+    excludes, so that the command can count it.
     """
     if not isinstance(index, VisibleJobs):
         return iter(list(index.values()))
@@ -94,7 +94,7 @@ class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 
     def __init__(self, index: Callable[[], Index], allows: Allows) -> None:
-        #: A flush replaces the table of all jobs.
+        #: A function, because a flush replaces the table of all jobs.
         self._index = index
         self.allows = allows
 

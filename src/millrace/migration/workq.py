@@ -21,8 +21,8 @@ from uuid import UUID
 import msgspec
 
 from millrace.engine.job import AFTER_ARRIVALS
-from millrace.protocols.workq.arguments import whole_second
-from millrace.protocols.workq.connection import FAILED
+from millrace.protocols.workq.arguments import format_second
+from millrace.protocols.workq.connection import FAIL_GROUP
 from millrace.records import ImportedFailure, ImportedJob, ImportedSettings
 
 from .source import Item, SkippedItem, SourceError, too_large
@@ -97,12 +97,12 @@ class WorkqSource:
         return self._notes
 
     def _item(self, job: LoggedJob) -> Item:
-        spec = b"%d %b" % (job.ttl, whole_second(job.time)) if job.time else b"%d" % job.ttl
+        spec = b"%d %b" % (job.ttl, format_second(job.time)) if job.time else b"%d" % job.ttl
         dead = job.end == "failed"
         failure = None
         if job.fails or dead:
             message = job.result.decode("utf-8", "replace")
-            failure = ImportedFailure(job.created, self._now, FAILED, message)
+            failure = ImportedFailure(job.created, self._now, FAIL_GROUP, message)
         imported = ImportedJob(
             job.id,
             self.name,

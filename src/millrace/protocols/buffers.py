@@ -21,7 +21,7 @@ class ByteBuffer:
     pieces.
     """
 
-    __slots__ = ("_later", "_limit", "_searched", "data", "start", "too_long")
+    __slots__ = ("_later_input", "_limit", "_searched_bytes", "data", "start", "too_long")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -29,50 +29,52 @@ class ByteBuffer:
         self.data = b""
         self.start = 0
         #: Input that arrived while `data` was not consumed.
-        self._later = bytearray()
-        #: The number of bytes at the start of `_later` that contain no LF.
-        self._searched = 0
-        #: A line, complete or not, is longer than `limit`.
+        self._later_input = bytearray()
+        #: The number of bytes at the start of `_later_input` that contain no LF.
+        self._searched_bytes = 0
+        #: Whether a line, complete or not, is longer than `limit`.
         self.too_long = False
 
     def __len__(self) -> int:
-        return len(self.data) - self.start + len(self._later)
+        return len(self.data) - self.start + len(self._later_input)
 
     @property
     def memory_used(self) -> int:
-        """The buffered bytes, and consumed ones of the same piece."""
-        return len(self.data) + len(self._later)
+        """Number of bytes in memory, including consumed bytes of the current piece."""
+        return len(self.data) + len(self._later_input)
 
     @property
-    def head(self) -> bytes:
+    def first_byte(self) -> bytes:
         """The first buffered byte, which identifies a TLS client."""
-        return self.data[self.start : self.start + 1] or bytes(self._later[:1])
+        return self.data[self.start : self.start + 1] or bytes(self._later_input[:1])
 
     def feed(self, data: bytes) -> None:
-        if self.start == len(self.data) and not self._later:
+        if self.start == len(self.data) and not self._later_input:
             self.data, self.start = data, 0
         else:
-            self._later += data
+            self._later_input += data
 
-    def at(self, position: int) -> int:
+    def byte_at(self, position: int) -> int:
         """The buffered byte at this position."""
-        at = position + self.start
-        return self.data[at] if at < len(self.data) else self._later[at - len(self.data)]
+        index = position + self.start
+        if index < len(self.data):
+            return self.data[index]
+        return self._later_input[index - len(self.data)]
 
-    def line(self) -> bytes | None:
-        """The next line without its LF; None if it is incomplete."""
-        at = self.start
-        end = self.data.find(b"\n", at)
+    def take_line(self) -> bytes | None:
+        """Consume and return the next line without its LF; None if it is incomplete or too long."""
+        start = self.start
+        end = self.data.find(b"\n", start)
         if end < 0:
-            if at == len(self.data) and not self._later:
+            if start == len(self.data) and not self._later_input:
                 self.data, self.start = b"", 0
                 return None
             return self._line_of_pieces()
-        if end - at > self._limit:
+        if end - start > self._limit:
             self.too_long = True
             return None
         self.start = end + 1
-        return self.data[at:end]
+        return self.data[start:end]
 
     def take(self, size: int) -> bytes | None:
         """The next `size` bytes; None if they have not all arrived."""
@@ -86,14 +88,14 @@ class ByteBuffer:
     def _line_of_pieces(self) -> bytes | None:
         rest = self.data[self.start :]
         if rest:
-            self._later[:0] = rest
-            self._searched += len(rest)
+            self._later_input[:0] = rest
+            self._searched_bytes += len(rest)
         self.data, self.start = b"", 0
-        if self._later.find(b"\n", self._searched) >= 0:
+        if self._later_input.find(b"\n", self._searched_bytes) >= 0:
             self._join()
-            return self.line()
-        self._searched = len(self._later)
-        self.too_long = self._searched > self._limit
+            return self.take_line()
+        self._searched_bytes = len(self._later_input)
+        self.too_long = self._searched_bytes > self._limit
         return None
 
     def consume(self, end: int) -> None:
@@ -104,16 +106,16 @@ class ByteBuffer:
             self.start = end
 
     def join(self) -> bool:
-        """Put all input that is not consumed into `data`. False: `data` has not changed."""
-        if not self.start and not self._later:
+        """Move all unconsumed input to `data`. Return False if `data` has not changed."""
+        if not self.start and not self._later_input:
             return False
         self._join()
         return True
 
     def _join(self) -> None:
-        self.data = self.data[self.start :] + bytes(self._later)
-        self.start = self._searched = 0
-        self._later.clear()
+        self.data = self.data[self.start :] + bytes(self._later_input)
+        self.start = self._searched_bytes = 0
+        self._later_input.clear()
 
 
 class LineBuffer:
@@ -131,27 +133,28 @@ class LineBuffer:
         #: The incomplete line and its size, once it is large. BytesIO returns it without a copy.
         self._large: BytesIO | None = None
         self._large_size = 0
-        #: Pieces of complete lines, and the start of the next line in the first piece. A piece
-        #: without LF is one large line.
+        #: Pieces of complete lines. A piece without LF is one large line.
         self.pending: deque[bytes] = deque()
+        #: The position of the next line in the first piece.
         self._at = 0
         #: The bytes of the pending lines.
         self.size = 0
         self.too_long = False
 
-    def take(self) -> bytes:
-        piece, at = self.pending[0], self._at
-        end = piece.find(b"\n", at)
+    def take_line(self) -> bytes:
+        """Consume and return the next complete line. There is one if `pending` is not empty."""
+        piece, start = self.pending[0], self._at
+        end = piece.find(b"\n", start)
         if end < 0:
             self.pending.popleft()
             self.size -= len(piece)
             return piece
         self._at = end + 1
-        self.size -= end + 1 - at
+        self.size -= end + 1 - start
         if self._at == len(piece):
             self.pending.popleft()
             self._at = 0
-        return piece[at:end]
+        return piece[start:end]
 
     @property
     def memory_used(self) -> int:
@@ -176,16 +179,16 @@ class LineBuffer:
                 return
         end = data.rfind(b"\n") + 1
         if end:
-            whole = data[:end]
+            complete_lines = data[:end]
             if self._partial:
-                self._partial += whole
-                whole = bytes(self._partial)
+                self._partial += complete_lines
+                complete_lines = bytes(self._partial)
                 self._partial.clear()
-            if len(whole) > self.limit:
-                whole = self._before_too_long(whole)
-            if whole:
-                self.pending.append(whole)
-                self.size += len(whole)
+            if len(complete_lines) > self.limit:
+                complete_lines = self._lines_before_too_long(complete_lines)
+            if complete_lines:
+                self.pending.append(complete_lines)
+                self.size += len(complete_lines)
             if self.too_long:
                 return
             data = data[end:]
@@ -212,12 +215,14 @@ class LineBuffer:
         self._large, self._large_size = None, 0
         return data[end + 1 :]
 
-    def _before_too_long(self, whole: bytes) -> bytes:
-        """The lines before the first one that is too long."""
-        at = 0
-        while (end := whole.find(b"\n", at)) >= 0:
-            if end - at > self.limit:
+    def _lines_before_too_long(self, complete_lines: bytes) -> bytes:
+        """Return the lines before the first line that is too long, and set `too_long` if there is
+        one.
+        """
+        start = 0
+        while (end := complete_lines.find(b"\n", start)) >= 0:
+            if end - start > self.limit:
                 self.too_long = True
-                return whole[:at]
-            at = end + 1
-        return whole
+                return complete_lines[:start]
+            start = end + 1
+        return complete_lines

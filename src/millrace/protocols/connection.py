@@ -17,7 +17,7 @@ from .errors import StoreUnavailable
 from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
-#: The cost of a slice of a long command: it uses up the share of its client in a turn.
+#: Cost of one slice of a long command. One slice uses up the client's whole share of a turn.
 SLICE_COST: Final = 64
 #: After a reply of this size the next command runs in the next turn, so that the reply is sent.
 LARGE_REPLY: Final = 65_536
@@ -47,7 +47,7 @@ class LeaseRead:
 
 
 class Reply:
-    """One reply, or a message without a request. The server acts on its fields alone."""
+    """One reply, or a message without a request. The server needs only these fields to send it."""
 
     __slots__ = ("data", "leases", "must_wait", "optional")
 
@@ -55,13 +55,12 @@ class Reply:
         self, data: bytes, must_wait: bool, leases: Leases = (), optional: bool = False
     ) -> None:
         self.data = data
-        #: The reply is sent after the commit of its turn. If the commit fails, `unavailable_reply`
-        #: replaces it.
-        #: Later replies to the same client are sent after it.
+        #: Whether the reply waits for the commit of its turn. If the commit fails,
+        #: `unavailable_reply` is sent instead. Later replies to the same client are sent after it.
         self.must_wait = must_wait
         #: Jobs that return to their queues if the reply cannot be written.
         self.leases = leases
-        #: A message that is dropped if its change cannot be committed.
+        #: Whether the message is dropped if its change cannot be committed.
         self.optional = optional
 
 
@@ -91,7 +90,7 @@ class Hub:
         self.connections: set[Connection] = set()
         #: The hubs of all protocols: `max_connections` limits the sum.
         self.hubs: list[Hub] = [self]
-        #: The server stops: no job is leased.
+        #: Whether the server is stopping. A stopping server leases no jobs.
         self.stopping = False
         #: Connections with messages caused by commands of other connections.
         self.connections_with_messages: set[Connection] = set()
@@ -127,19 +126,19 @@ class Hub:
         return self.rule is None or self.rule.allows(queue)
 
     @property
-    def busy(self) -> bool:
+    def delays_shutdown(self) -> bool:
         """Whether a server that stops should wait for clients of this protocol."""
         return False
 
-    def alarm(self, what: str, now: int) -> None:
-        """Handle an alarm that was set with engine.set_alarm((self, what), when)."""
+    def handle_alarm(self, name: str, now: int) -> None:
+        """Handle an alarm that was set with engine.set_alarm((self, name), when)."""
         raise NotImplementedError
 
     def queue_forgotten(self, name: str) -> None:
-        """The engine has forgotten an empty queue."""
+        """Called when the engine has removed an empty queue. Remove what this hub stores for it."""
 
     def original_metrics(self) -> dict[str, dict[str, int]]:
-        """Counters under the names that the original server exports, by label."""
+        """The metrics of the original server: for each metric name, a counter per label value."""
         return {}
 
     def wake(self, now: int) -> None:
@@ -158,17 +157,17 @@ class Connection:
     The server calls `receive` with input, then `run` until it returns False; after each call it
     sends `replies`.
 
-    `run` is the dispatcher of every protocol. A protocol implements `step`, which executes one
-    command from the buffered input. A command replies at once, waits for a job (`waiter`), or
-    continues as a generator in slices (`begin_work`). While it runs, `caller` is the caller of the
-    engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
+    `run` executes the buffered commands of every protocol. A protocol implements `step`, which
+    executes one command from the buffered input. A command replies at once, waits for a job
+    (`waiter`), or continues as a generator in slices (`begin_work`). While it runs, `caller` is the
+    caller of the engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
     """
 
     def __init__(self, hub: Hub) -> None:
         self.engine = hub.engine
         self.caller = Caller(hub.engine, hub.code, rule=hub.rule)
         self.replies: list[Reply] = []
-        #: The connection is closed after the replies.
+        #: Whether to close the connection after the replies are sent.
         self.closing = False
         #: The client may still be sending: the server reads and discards input for a while before
         #: it closes, so that a reset does not destroy the last reply.
@@ -176,7 +175,7 @@ class Connection:
         #: Set while a command waits for a job or for the end of one. Later commands wait.
         self.waiter: Waiter | None = None
         #: Set while another thread reads the payloads of leased jobs; `waiter` is set too.
-        self.reading: LeaseRead | None = None
+        self.lease_read: LeaseRead | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
@@ -189,8 +188,9 @@ class Connection:
         self.address = ""
         #: The session that owns the socket.
         self.session: Any = None
-        #: The first line was neither an HTTP request line nor a TLS handshake.
-        self.is_native = False
+        #: Whether a first line has arrived that is neither an HTTP request line nor a TLS
+        #: handshake.
+        self.passed_web_check = False
 
     @property
     def unprocessed_bytes(self) -> int:
@@ -272,7 +272,7 @@ class Connection:
         raise NotImplementedError
 
     def store_problem(self, *, pushes: bool) -> str:
-        """The reason why a command with changes is refused, or empty."""
+        """Return the reason why commands with changes are refused, or an empty string."""
         return self.engine.unavailable or (self.engine.pushes_refused if pushes else "")
 
     def require_store(self, *, pushes: bool = False) -> None:
@@ -281,11 +281,11 @@ class Connection:
             raise StoreUnavailable(reason)
 
     def deliver(self, job: Job, now: int) -> None:
-        """The wait ends with a job."""
+        """Called when the wait ends with a job. Reply with the job."""
         raise NotImplementedError
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
-        """The wait ends because the awaited job has ended."""
+        """Called when the awaited job has ended. Reply with its outcome."""
         raise NotImplementedError
 
     def end_wait(self, waiter: Waiter, job: Job, now: int) -> None:
@@ -318,9 +318,9 @@ class Connection:
         leases = tuple([(job, job.attempt) for job in jobs])
         self.replies.append(Reply(data, self.caller.must_wait, leases))
 
-    def read_first(self, jobs: list[Job], deliver: Callable[[list[Job]], None]) -> bool:
-        """If payloads of leased jobs are large, let another thread read them, and call `deliver`
-        afterwards with the jobs that are still leased. Later commands wait.
+    def start_payload_read(self, jobs: list[Job], deliver: Callable[[list[Job]], None]) -> bool:
+        """If a payload is large, start a read in another thread, and call `deliver` with the jobs
+        still leased at its end. Return whether a read was started.
         """
         fetch = self.engine.payloads.fetcher
         seqs = [job.seq for job in jobs if job.stored_size > MAX_DIRECT_READ]
@@ -328,25 +328,25 @@ class Connection:
             return False
         read = PayloadRead(seqs, self)
         leases = tuple([(job, job.attempt) for job in jobs])
-        self.reading = LeaseRead(read, leases, self.caller.must_wait, deliver)
+        self.lease_read = LeaseRead(read, leases, self.caller.must_wait, deliver)
         self.waiter = Waiter((), "", self.caller.protocol, self)
         fetch(read)
         return True
 
-    def payloads_read(self, read: PayloadRead, now: int) -> None:
+    def handle_payloads_read(self, read: PayloadRead, now: int) -> None:
         """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
         the meantime.
         """
-        reading, engine = self.reading, self.engine
-        if reading is None or reading.read is not read or read.payloads is None:
+        lease_read, engine = self.lease_read, self.engine
+        if lease_read is None or lease_read.read is not read or read.payloads is None:
             return
         if read.error is not None:
             raise read.error  # the server closes the connection and returns the leases
-        self.reading = None
-        self.caller.must_wait = reading.must_wait
+        self.lease_read = None
+        self.caller.must_wait = lease_read.must_wait
         leased = [
             job
-            for job, attempt in reading.leases
+            for job, attempt in lease_read.leases
             if job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
         ]
         if not leased:
@@ -357,7 +357,7 @@ class Connection:
         fetched = self.engine.payloads.fetched
         fetched.update(read.payloads)
         try:
-            reading.deliver(leased)
+            lease_read.deliver(leased)
         finally:
             fetched.clear()
 
@@ -402,7 +402,7 @@ class Connection:
             work.close()
 
     def stop_waiting(self, now: int) -> None:
-        """The server stops: answer a command that waits as if it had timed out."""
+        """Answer the waiting command as if it had timed out, because the server is stopping."""
 
     def reject_web_client(self, hub: Hub) -> None:
         """Answer in HTTP and close: this client speaks HTTP or TLS (see web_clients.py)."""
@@ -411,11 +411,11 @@ class Connection:
         self.closing = self.drains_input = True
 
     def timed_out(self, now: int) -> None:
-        """The wait ends without a result."""
+        """Called when the wait ends without a result. Send the protocol's timeout reply."""
         raise NotImplementedError
 
-    def alarm(self, what: str, now: int) -> None:
-        """Handle an alarm that was set with engine.set_alarm((self, what), when)."""
+    def handle_alarm(self, name: str, now: int) -> None:
+        """Handle an alarm that was set with engine.set_alarm((self, name), when)."""
         raise NotImplementedError
 
     def clock_moved(self, by: int) -> None:
@@ -426,7 +426,9 @@ class Connection:
         return False
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side. True: its commands are still answered."""
+        """Called when the client has closed its sending side. Return whether its commands are still
+        answered.
+        """
         return self.waiter is None
 
     def unavailable_reply(self, reason: str) -> bytes:
@@ -434,5 +436,5 @@ class Connection:
         raise NotImplementedError
 
     def connection_lost(self, now: int) -> None:
-        """The connection was lost."""
+        """Called when the connection is lost. End its waits and leases."""
         raise NotImplementedError

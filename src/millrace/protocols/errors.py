@@ -1,4 +1,4 @@
-"""Errors of a client. The text becomes the error reply."""
+"""Errors that are reported to a client. The text becomes the error reply."""
 
 from mypy_extensions import mypyc_attr
 

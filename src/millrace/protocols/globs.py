@@ -16,15 +16,15 @@ from .errors import ClientError
 
 #: Maximum length of a pattern.
 MAX_PATTERN: Final = 1000
-#: Above this length of a part and this product of lengths, a name is matched with one step per
-#: byte. A step of the expression is much cheaper, so short parts always use it.
+#: LinearMatcher is used if the longest part exceeds the first limit and the product of the lengths
+#: of name and part exceeds the second.
 MAX_REGEX_PART: Final = 32
 MAX_REGEX_STEPS: Final = 65_536
 
 Matcher = Callable[[bytes], object]
 
 
-def pattern_of(word: bytes) -> bytes:
+def check_pattern(word: bytes) -> bytes:
     if len(word) > MAX_PATTERN:
         raise ClientError(f"ERR a pattern may have at most {MAX_PATTERN} bytes")
     return word
@@ -59,7 +59,7 @@ def linear_matcher(pattern: bytes) -> "LinearMatcher":
 
 
 class LinearMatcher:
-    """Search each part between stars with one step per byte, for any part."""
+    """Matches a name with one step per byte, however long the parts of the pattern are."""
 
     def __init__(self, parts: list[list[bytes]]) -> None:
         self._first, *rest = map(_Part, parts)
@@ -72,12 +72,12 @@ class LinearMatcher:
             return False
         if last is None:
             return len(name) == first.length
-        at, end = first.length, len(name) - last.length
+        position, end = first.length, len(name) - last.length
         for part in self._middle:
-            at = part.find(name, at, end)
-            if at < 0:
+            position = part.find(name, position, end)
+            if position < 0:
                 return False
-        return at <= end and last.matches_at(name, end)
+        return position <= end and last.matches_at(name, end)
 
 
 class _Part:
@@ -86,25 +86,25 @@ class _Part:
     def __init__(self, characters: list[bytes]) -> None:
         self.length = len(characters)
         self._masks = [0] * 256
-        for at, expression in enumerate(characters):
+        for position, expression in enumerate(characters):
             for byte in _bytes_of(expression):
-                self._masks[byte] |= 1 << at
+                self._masks[byte] |= 1 << position
 
-    def matches_at(self, name: bytes, at: int) -> bool:
-        if at < 0 or at + self.length > len(name):
+    def matches_at(self, name: bytes, position: int) -> bool:
+        if position < 0 or position + self.length > len(name):
             return False
         masks = self._masks
-        return all(masks[name[at + place]] >> place & 1 for place in range(self.length))
+        return all(masks[name[position + place]] >> place & 1 for place in range(self.length))
 
     def find(self, name: bytes, start: int, end: int) -> int:
         """Return the end of the first match after `start`, or -1. Bit n of `state` is set if the
         first n + 1 characters match the bytes read last.
         """
         masks, done, state = self._masks, 1 << (self.length - 1), 0
-        for at in range(start, end):
-            state = (state << 1 | 1) & masks[name[at]]
+        for position in range(start, end):
+            state = (state << 1 | 1) & masks[name[position]]
             if state & done:
-                return at + 1
+                return position + 1
         return -1
 
 
@@ -118,44 +118,44 @@ def _bytes_of(expression: bytes) -> list[int]:
 def _parts(pattern: bytes) -> list[list[bytes]]:
     """Return the parts between the stars, with an expression for each character."""
     parts: list[list[bytes]] = [[]]
-    at, end = 0, len(pattern)
-    while at < end:
-        character = pattern[at : at + 1]
-        at += 1
+    position, end = 0, len(pattern)
+    while position < end:
+        character = pattern[position : position + 1]
+        position += 1
         if character == b"*":
             parts.append([])
         elif character == b"?":
             parts[-1].append(b".")
         elif character == b"[":
-            one, at = _one_of(pattern, at)
+            one, position = _parse_bracket_set(pattern, position)
             parts[-1].append(one)
         else:
-            if character == b"\\" and at < end:
-                character = pattern[at : at + 1]
-                at += 1
+            if character == b"\\" and position < end:
+                character = pattern[position : position + 1]
+                position += 1
             parts[-1].append(re.escape(character))
     return parts
 
 
-def _one_of(pattern: bytes, at: int) -> tuple[bytes, int]:
+def _parse_bracket_set(pattern: bytes, position: int) -> tuple[bytes, int]:
     """Return the expression for a bracket set, and its end. The closing bracket is optional."""
     end = len(pattern)
-    negated = pattern[at : at + 1] == b"^"
-    at += negated
+    negated = pattern[position : position + 1] == b"^"
+    position += negated
     members: set[int] = set()
-    while at < end and pattern[at] != 0x5D:
-        if pattern[at] == 0x5C and at + 1 < end:
-            members.add(pattern[at + 1])
-            at += 2
-        elif at + 2 < end and pattern[at + 1] == 0x2D:
-            low, high = sorted((pattern[at], pattern[at + 2]))
+    while position < end and pattern[position] != 0x5D:
+        if pattern[position] == 0x5C and position + 1 < end:
+            members.add(pattern[position + 1])
+            position += 2
+        elif position + 2 < end and pattern[position + 1] == 0x2D:
+            low, high = sorted((pattern[position], pattern[position + 2]))
             members.update(range(low, high + 1))
-            at += 3
+            position += 3
         else:
-            members.add(pattern[at])
-            at += 1
+            members.add(pattern[position])
+            position += 1
     if negated:
         members = set(range(256)) - members
     if not members:
-        return b"(?!)", at + 1
-    return b"[%b]" % b"".join(b"\\x%02x" % member for member in sorted(members)), at + 1
+        return b"(?!)", position + 1
+    return b"[%b]" % b"".join(b"\\x%02x" % member for member in sorted(members)), position + 1

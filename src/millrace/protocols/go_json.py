@@ -37,7 +37,7 @@ def repair_text(line: bytes) -> bytes:
     return line
 
 
-def canonical(line: bytes) -> bytes:
+def to_go_json(line: bytes) -> bytes:
     """JSON as Go's encoder writes it: no white space, text as UTF-8, `<`, `>` and `&` escaped."""
     return _TOKEN.sub(_canonical_token, line)
 
@@ -48,7 +48,7 @@ def _canonical_token(match: re.Match[bytes]) -> bytes:
         return b""
     if _ESCAPABLE.search(token) is None:
         return token
-    text = _encode(go_scanner.string(token))
+    text = _encode(go_scanner.decode_string(token))
     return _HTML.sub(lambda found: b"\\u%04x" % ord(found.group().decode()), text)
 
 
@@ -68,7 +68,7 @@ def members(line: bytes) -> dict[str, bytes]:
             return {}
         repaired = replace_surrogates(line)
         if repaired == line:
-            raise BadJson(plain(error)) from None
+            raise BadJson(error_text(error)) from None
         return members(repaired)
     except RecursionError:
         return _deep_members(line)
@@ -79,27 +79,31 @@ def members(line: bytes) -> dict[str, bytes]:
 
 def _deep_members(line: bytes) -> dict[str, bytes]:
     """The members of an object that is nested more deeply than the decoder can read."""
-    if go_scanner.kind(line.lstrip() or b" ") != "object":
+    if go_scanner.go_type(line.lstrip() or b" ") != "object":
         raise BadJson("not an object")
     found = deep_pieces(line)
-    return {go_scanner.string(key): raw for key, raw in zip(found[::2], found[1::2], strict=True)}
+    return {
+        go_scanner.decode_string(key): raw for key, raw in zip(found[::2], found[1::2], strict=True)
+    }
 
 
 def deep_elements(line: bytes) -> list[bytes]:
     """The elements of an array that is nested more deeply than the decoder can read."""
-    if go_scanner.kind(line.lstrip() or b" ") != "array":
+    if go_scanner.go_type(line.lstrip() or b" ") != "array":
         raise BadJson("not an array")
     return deep_pieces(line)
 
 
 def deep_pieces(line: bytes) -> list[bytes]:
-    """Read the pieces step by step, up to Go's 10,000 levels. Refuse long lines: it is slow."""
+    """Return the members or elements, nested up to 10,000 levels as in Go. Raise BadJson for long
+    lines, because the scanner is slow.
+    """
     if len(line) > MAX_SLOW_PARSE_BYTES:
         raise BadJson("nested too deeply")
-    return go_scanner.pieces(line)
+    return go_scanner.top_level_values(line)
 
 
-def folded(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+def split_members(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
     """The `known` members by lower-case key, without nulls, and the other members."""
     matching: dict[str, bytes] = {}
     others: dict[str, bytes] = {}
@@ -112,7 +116,7 @@ def folded(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[s
     return matching, others
 
 
-def string(raw: bytes | None, name: str) -> str:
+def read_string(raw: bytes | None, name: str) -> str:
     """A member that must be a string; empty if it is absent."""
     if raw is None:
         return ""
@@ -122,7 +126,7 @@ def string(raw: bytes | None, name: str) -> str:
     return text
 
 
-def integer(
+def read_integer(
     raw: bytes | None, name: str, minimum: int = -(1 << 63), maximum: int = (1 << 63) - 1
 ) -> int | None:
     """A member that must be an integer literal within these bounds."""
@@ -136,7 +140,7 @@ def integer(
     return value
 
 
-def strings(raw: bytes | None, name: str) -> list[str]:
+def read_strings(raw: bytes | None, name: str) -> list[str]:
     """A member that must be an array of strings; empty if it is absent."""
     if raw is None:
         return []
@@ -159,7 +163,7 @@ def _value(raw: bytes, name: str) -> Any:
         raise BadJson(f"{name} cannot be read") from None
 
 
-def plain(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The error message of a decoder, for a client."""
     text = str(error)
     if "truncated" in text:

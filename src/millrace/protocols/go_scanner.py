@@ -47,17 +47,17 @@ _CLOSING: Final = {0x7B: 0x7D, 0x5B: 0x5D}
 _ESCAPE: Final = re.compile(
     r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))", re.DOTALL
 )  # the pair of surrogates first
-_SHORT: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SHORT_ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 SURROGATE: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
 
 
-def kind(raw: bytes) -> str:
+def go_type(raw: bytes) -> str:
     """The name of this kind of value in Go."""
     first = raw[0]
     return _KINDS.get(first) or ("bool" if first in _BOOL else "number")
 
 
-def pieces(text: bytes) -> list[bytes]:
+def top_level_values(text: bytes) -> list[bytes]:
     """The first level of a value, each piece as it was written: the keys and values of an object in
     turn, the elements of an array, or the value itself. Raise BadJson with Go's message.
     """
@@ -65,18 +65,18 @@ def pieces(text: bytes) -> list[bytes]:
     brackets = bytearray()
     expected = VALUE
     opened = False  # whether the last token opened a bracket, which may be closed at once
-    at = start = 0
+    position = start = 0
     while True:
-        at = _end(_SPACE, text, at)
+        position = _end(_SPACE, text, position)
         if len(brackets) > 1 and expected == (VALUE if brackets[-1] == 0x5B else KEY):
-            end = _end(_ELEMENTS if expected == VALUE else _MEMBERS, text, at)
-            opened = opened and end == at
-            at = end
-        if at == len(text):
+            end = _end(_ELEMENTS if expected == VALUE else _MEMBERS, text, position)
+            opened = opened and end == position
+            position = end
+        if position == len(text):
             if expected == END_OF_INPUT:
                 return found
             raise BadJson(UNEXPECTED_END)
-        char = text[at]
+        char = text[position]
         depth = len(brackets)
         if (
             brackets
@@ -84,57 +84,57 @@ def pieces(text: bytes) -> list[bytes]:
             and (opened or expected in {MEMBER, ELEMENT})
         ):
             brackets.pop()
-            at += 1
+            position += 1
             if depth == 2:
-                found.append(text[start:at])
-            expected = _after(brackets)
+                found.append(text[start:position])
+            expected = _expected_after_value(brackets)
         elif char in _CLOSING and expected == VALUE:
             if depth == MAX_DEPTH:
                 raise BadJson(TOO_DEEP)
             if depth == 1:
-                start = at
+                start = position
             brackets.append(char)
             expected = KEY if char == 0x7B else VALUE
             opened = True
-            at += 1
+            position += 1
             continue
         elif expected == VALUE or (expected == KEY and char == 0x22):
-            end = _scalar(text, at)
+            end = _scalar(text, position)
             if depth <= 1:
-                found.append(text[at:end])
-            at = end
-            expected = COLON if expected == KEY else _after(brackets)
+                found.append(text[position:end])
+            position = end
+            expected = COLON if expected == KEY else _expected_after_value(brackets)
         elif expected == COLON and char == 0x3A:
             expected = VALUE
-            at += 1
+            position += 1
         elif expected in {MEMBER, ELEMENT} and char == 0x2C:
             expected = KEY if expected == MEMBER else VALUE
-            at += 1
+            position += 1
         else:
-            raise _invalid(text, at, expected)
+            raise _invalid(text, position, expected)
         opened = False
 
 
 def members(text: bytes) -> list[tuple[str, bytes]]:
-    """The members of an object in their order, with repeated keys, in lower case. Raise BadJson for
-    any other kind of value. In Go, null is an object without members.
+    """Return the members of an object in order, repeated keys included. Keys are in lower case.
+    Raise BadJson for any other kind of value. In Go, null is an object without members.
     """
-    found = pieces(text)
-    what = kind(text.lstrip(b" \t\r\n"))
+    found = top_level_values(text)
+    what = go_type(text.lstrip(b" \t\r\n"))
     if what == "null":
         return []
     if what != "object":
         raise BadJson(f"not an object but {what}")
     keys, values = found[::2], found[1::2]
-    return [(folded(string(key)), raw) for key, raw in zip(keys, values, strict=True)]
+    return [(fold_key(decode_string(key)), raw) for key, raw in zip(keys, values, strict=True)]
 
 
-def folded(key: str) -> str:
+def fold_key(key: str) -> str:
     """A key for comparison: Go ignores the case, and treats a long s as an s."""
     return key.lower().replace("\u017f", "s")
 
 
-def string(raw: bytes) -> str:
+def decode_string(raw: bytes) -> str:
     """The text of a string. Each byte that is not UTF-8 becomes U+FFFD."""
     text = raw[1:-1].decode("utf-8", "surrogateescape")
     if "\\" in text:
@@ -142,52 +142,52 @@ def string(raw: bytes) -> str:
     return SURROGATE.sub("\ufffd", text)
 
 
-def quoted(text: str) -> str:
+def quote_as_go(text: str) -> str:
     """The text in the form of Go's %q."""
     return '"' + "".join(map(_visible, text)) + '"'
 
 
-def _after(brackets: bytearray) -> str:
+def _expected_after_value(brackets: bytearray) -> str:
     if not brackets:
         return END_OF_INPUT
     return MEMBER if brackets[-1] == 0x7B else ELEMENT
 
 
-def _scalar(text: bytes, at: int) -> int:
+def _scalar(text: bytes, position: int) -> int:
     """The end of the string, number or word that begins here."""
-    char = text[at]
+    char = text[position]
     if char == 0x22:
-        return _string(text, at)
+        return _string(text, position)
     if char in _NUMERIC:
-        return _number(text, at)
+        return _number(text, position)
     word = _WORDS.get(char)
     if word is None:
-        raise _invalid(text, at, VALUE)
+        raise _invalid(text, position, VALUE)
     for number, letter in enumerate(word):
-        if text[at + number : at + number + 1] != bytes([letter]):
+        if text[position + number : position + number + 1] != bytes([letter]):
             where = f"in literal {word.decode()} (expecting '{chr(letter)}')"
-            raise _invalid(text, at + number, where)
-    return at + len(word)
+            raise _invalid(text, position + number, where)
+    return position + len(word)
 
 
-def _string(text: bytes, at: int) -> int:
-    at = _end(_STRING, text, at)
-    if at == len(text):
+def _string(text: bytes, position: int) -> int:
+    position = _end(_STRING, text, position)
+    if position == len(text):
         raise BadJson(UNEXPECTED_END)
-    char = text[at]
+    char = text[position]
     if char == 0x22:
-        return at + 1
+        return position + 1
     if char != 0x5C:
-        raise _invalid(text, at, "in string literal")
-    if text[at + 1 : at + 2] != b"u":
-        raise _invalid(text, at + 1, "in string escape code")
-    raise _invalid(text, _end(_HEX, text, at + 2), "in \\u hexadecimal character escape")
+        raise _invalid(text, position, "in string literal")
+    if text[position + 1 : position + 2] != b"u":
+        raise _invalid(text, position + 1, "in string escape code")
+    raise _invalid(text, _end(_HEX, text, position + 2), "in \\u hexadecimal character escape")
 
 
-def _number(text: bytes, at: int) -> int:
-    match = _NUMBER.match(text, at)
+def _number(text: bytes, position: int) -> int:
+    match = _NUMBER.match(text, position)
     if match is None:
-        raise _invalid(text, at + 1, "in numeric literal")
+        raise _invalid(text, position + 1, "in numeric literal")
     fraction, exponent = match.groups()
     end = match.end()
     following = text[end : end + 1]
@@ -199,20 +199,20 @@ def _number(text: bytes, at: int) -> int:
     return end
 
 
-def _invalid(text: bytes, at: int, where: str) -> BadJson:
+def _invalid(text: bytes, position: int, where: str) -> BadJson:
     """The error for a character. At the end of the text, Go reports a space as the character."""
-    char = chr(text[at]) if at < len(text) else " "
+    char = chr(text[position]) if position < len(text) else " "
     shown = {"'": r"\'", '"': '"'}.get(char) or _visible(char)
     return BadJson(f"invalid character '{shown}' {where}")
 
 
-def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
-    match = pattern.match(text, at)
+def _end(pattern: re.Pattern[bytes], text: bytes, position: int) -> int:
+    match = pattern.match(text, position)
     assert match is not None, "every pattern matches the empty text"
     return match.end()
 
 
-_VISIBLE: Final = {
+_GO_ESCAPES: Final = {
     '"': r"\"",
     "\\": r"\\",
     "\a": r"\a",
@@ -226,7 +226,7 @@ _VISIBLE: Final = {
 
 
 def _visible(char: str) -> str:
-    known = _VISIBLE.get(char)
+    known = _GO_ESCAPES.get(char)
     if known is not None:
         return known
     if char.isprintable():
@@ -243,4 +243,4 @@ def _unescaped(match: re.Match[str]) -> str:
         return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
     if single is not None:
         return chr(int(single, 16))
-    return _SHORT.get(short, short)
+    return _SHORT_ESCAPES.get(short, short)

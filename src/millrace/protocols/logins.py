@@ -26,7 +26,7 @@ class LoginLimiter:
     """Counts wrong passwords. `now` is a time in seconds, from any clock."""
 
     def __init__(self) -> None:
-        self._all: deque[float] = deque(maxlen=MAX_GUESSES)
+        self._guess_times: deque[float] = deque(maxlen=MAX_GUESSES)
         self._by_address: OrderedDict[str, deque[float]] = OrderedDict()
         #: The hash of the last wrong password from each address. A script that repeats an old
         #: password does not guess, so repetitions do not count.
@@ -34,13 +34,13 @@ class LoginLimiter:
 
     def check(self, address: str, now: float) -> None:
         """Raise TooManyGuesses if no further password from this address may be checked."""
-        for times in (self._by_address.get(_network(address)), self._all):
+        for times in (self._by_address.get(_network(address)), self._guess_times):
             if times is not None and len(times) == times.maxlen:
                 age = now - times[0]
                 if 0 <= age < GUESS_PERIOD:  # a clock that was set back ends the period
                     raise TooManyGuesses(GUESS_PERIOD - age)
 
-    def add(self, address: str, secret: str, now: float) -> bool:
+    def count_wrong_password(self, address: str, secret: str, now: float) -> bool:
         """Count a wrong password; False if it repeats the last one from this address."""
         network = _network(address)
         times = self._by_address.setdefault(network, deque(maxlen=MAX_GUESSES_PER_ADDRESS))
@@ -50,7 +50,7 @@ class LoginLimiter:
             return False
         self._last[network] = guess
         times.append(now)
-        self._all.append(now)
+        self._guess_times.append(now)
         while len(self._by_address) > MAX_ADDRESSES:
             oldest, _ = self._by_address.popitem(last=False)
             del self._last[oldest]

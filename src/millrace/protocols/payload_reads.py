@@ -1,7 +1,7 @@
 """Payloads that are too large to be read on the thread of the loop.
 
-A reply with a leased job waits in `Connection.read_first`. A command that runs in slices and lists
-jobs calls `read_ahead` for each job.
+A reply with a leased job waits for `Connection.start_payload_read`. A command that runs in slices
+and lists jobs calls `read_ahead` for each job.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,9 @@ def is_large(engine: Engine, job: Job) -> bool:
 
 
 def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
-    """Yield until a large payload is in memory, where `engine.payload` finds it until `forget`."""
+    """Yield until a large payload is in memory. `engine.payload` returns it until `release_payload`
+    is called.
+    """
     if job.stored_size <= MAX_DIRECT_READ or engine.payloads.fetcher is None:
         return
     read = PayloadRead([job.seq])
@@ -28,7 +30,7 @@ def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
     engine.payloads.fetched.update(read.payloads)
 
 
-def forget(engine: Engine, job: Job) -> None:
-    """The payload is no longer needed."""
+def release_payload(engine: Engine, job: Job) -> None:
+    """Remove the payload that `read_ahead` has put in memory."""
     if engine.payloads.fetched:
         engine.payloads.fetched.pop(job.seq, None)

@@ -42,7 +42,7 @@ def is_json(payload: bytes) -> bool:
 
 def _is_deep_json(payload: bytes) -> bool:
     try:
-        go_scanner.pieces(payload)
+        go_scanner.top_level_values(payload)
     except BadJson:
         return False
     return True

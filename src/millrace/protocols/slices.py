@@ -4,9 +4,10 @@ from collections.abc import Callable, Generator, Iterable
 from heapq import merge
 from typing import Any, Final
 
-#: Number of rows that one slice examines or merges, and that it sorts.
+#: Number of rows that one slice examines or merges.
 SLICE_SIZE: Final = 200
-SORTED_SIZE: Final = 1000
+#: Number of rows that one slice sorts.
+SORT_BATCH_SIZE: Final = 1000
 
 
 def at_once_if_short(work: Generator[None, None, Any]) -> Any:
@@ -18,7 +19,7 @@ def at_once_if_short(work: Generator[None, None, Any]) -> Any:
     return work
 
 
-def run_at_once(work: Generator[None, None, Any]) -> Any:
+def run_all_slices(work: Generator[None, None, Any]) -> Any:
     """Run all slices, and return the result."""
     while True:
         try:
@@ -28,15 +29,15 @@ def run_at_once(work: Generator[None, None, Any]) -> Any:
 
 
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
-    """Sort all rows: sort parts of them, then merge the parts, one slice at a time. None is an
-    examined item that is no row.
+    """Sort all rows: sort parts of them, then merge the parts, one slice at a time. A None in
+    `rows` counts as examined, but is not sorted.
     """
     parts: list[list[Any]] = []
     part: list[Any] = []
     for number, row in enumerate(rows, 1):
         if row is not None:
             part.append(row)
-        if len(part) == SORTED_SIZE:
+        if len(part) == SORT_BATCH_SIZE:
             parts.append(sorted(part))
             part = []
         if number % SLICE_SIZE == 0:

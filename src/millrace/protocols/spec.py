@@ -36,7 +36,7 @@ class ProtocolSpec(NamedTuple):
     rights: LeaseRights = LeaseRights()
     #: Clients send their own time, which applies to their jobs and leases.
     own_clock: bool = False
-    #: From the section of the configuration, and the context.
+    #: Makes the hub from the protocol's configuration section and the context.
     make_hub: Callable[[Any, HubContext], Hub] | None = None
     make_connection: Callable[[Any], Connection] | None = None
 

@@ -21,8 +21,8 @@ class _LastTime:
 _last: Final = _LastTime()
 
 
-def rfc3339(microseconds: int) -> str:
-    """`2026-11-15T19:43:51.45Z`: as short as Go prints it, trailing zeros cut."""
+def format_rfc3339(microseconds: int) -> str:
+    """Format a time as Go does, without trailing zeros: `2026-11-15T19:43:51.45Z`."""
     last = _last
     if microseconds == last.time:
         return last.text
@@ -44,7 +44,8 @@ def rfc3339(microseconds: int) -> str:
     return last.text
 
 
-#: The Gregorian calendar repeats every 400 years, in which Python's dates are used for other years.
+#: The Gregorian calendar repeats every 400 years. A year that `datetime` cannot represent is
+#: shifted by whole cycles.
 _CYCLE_YEARS: Final = 400
 _CYCLE: Final = timedelta(days=146_097)
 _CYCLE_SECONDS: Final = 146_097 * 86_400
@@ -92,7 +93,7 @@ def parse_rfc3339(text: str) -> int:
     year, month, day, hour, minute = (int(found[i]) for i in (0, 2, 4, 6, 8))
     second, _, fraction = found[10].replace(",", ".").partition(".")
     try:
-        # The year 0 is valid, and an offset can lead out of the years that Python's dates have.
+        # The year 0 is valid, and an offset can move the time outside the range of `datetime`.
         moment = datetime(year % 400 + 400, month, day, hour, minute, int(second), tzinfo=UTC)
         span = moment - _EPOCH - _offset(found[11]) + (year // 400 - 1) * _CYCLE
     except ValueError:

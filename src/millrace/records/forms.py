@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origi
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from millrace.protocols.times import rfc3339
+from millrace.protocols.times import format_rfc3339
 
 from .queues import HISTOGRAM_SLOTS
 from .types import SECOND, STATES, Record, Time
@@ -44,11 +44,11 @@ class StateTotals(msgspec.Struct):
 
 def to_rfc3339(at: int) -> str | None:
     """A time in microseconds as text; None for 0."""
-    return rfc3339(min(max(at, _FIRST_TIME), _LAST_TIME)) if at else None
+    return format_rfc3339(min(max(at, _FIRST_TIME), _LAST_TIME)) if at else None
 
 
 def to_date(day: int) -> str:
-    return rfc3339(min(max(day * _DAY, _FIRST_TIME), _LAST_TIME))[:10]
+    return format_rfc3339(min(max(day * _DAY, _FIRST_TIME), _LAST_TIME))[:10]
 
 
 def as_json(data: bytes) -> Raw | None:

@@ -170,7 +170,7 @@ class Server:
             hub.stop()
         until = self.loop.time() + grace
         while (
-            any(hub.busy for hub in self.hubs)
+            any(hub.delays_shutdown for hub in self.hubs)
             and self.loop.time() < until
             and not force_stop.is_set()
         ):
@@ -269,8 +269,8 @@ class Server:
         if owner is None:
             return
         now = self.clock()
-        if isinstance(owner, Connection) and owner.reading is not None:
-            owner.session.notify(now, owner.payloads_read, read)
+        if isinstance(owner, Connection) and owner.lease_read is not None:
+            owner.session.notify(now, owner.handle_payloads_read, read)
         else:
             owner.wake(now)
         self.after_commands(now)
@@ -330,11 +330,11 @@ class Server:
 
     def _alarm(self, key: Hashable, now: int) -> None:
         assert isinstance(key, tuple)
-        owner, what = key
+        owner, name = key
         if isinstance(owner, Connection):
-            owner.session.notify(now, owner.alarm, what)
+            owner.session.notify(now, owner.handle_alarm, name)
         else:
-            owner.alarm(what, now)
+            owner.handle_alarm(name, now)
 
     def _arm(self) -> None:
         """Set the timer to the earliest due time."""

@@ -201,7 +201,7 @@ class Session:
         if self.transport.get_extra_info("ssl_object"):
             return False
         is_answered = self.connection.input_closed(now)
-        if not is_answered and self.connection.reading is None:
+        if not is_answered and self.connection.lease_read is None:
             return False
         self._input_closed = True
         self._is_plain = False
@@ -410,9 +410,9 @@ class Session:
 
     def return_unread(self, now: int) -> None:
         """Release the leases whose payloads are still being read."""
-        reading, self.connection.reading = self.connection.reading, None
-        if reading is not None:
-            for job, attempt in reading.leases:
+        lease_read, self.connection.lease_read = self.connection.lease_read, None
+        if lease_read is not None:
+            for job, attempt in lease_read.leases:
                 if job.attempt == attempt:
                     self._server.release_undelivered(job, now)
 

@@ -104,7 +104,7 @@ class Authenticator:
         self.guesses.check(where, now)
         if settings.password and _same(secret, settings.password):
             return User("admin", BY_PASSWORD)
-        raise InvalidCredentials(again=not self.guesses.add(where, secret, now))
+        raise InvalidCredentials(again=not self.guesses.count_wrong_password(where, secret, now))
 
     def cookie(self, user: User, settings: WebSettings) -> str:
         """Return the value of a new login cookie."""

@@ -63,7 +63,7 @@ class TinyConnection(Connection):
         if not self._lines.pending:
             return 0
         try:
-            self._execute(self._lines.take().split(b" ", 2), now)
+            self._execute(self._lines.take_line().split(b" ", 2), now)
         except ClientError as problem:
             self.reply(b"error: %b\n" % str(problem).encode())
         return 1

@@ -12,7 +12,8 @@
     MILLRACE {"ack": [...]}                          acknowledge several jobs
     MILLRACE {"limit": {...}}                        a limit; also recur, unrecur, track, untrack
 
-extensions.py implements the requests from `result` to `ack`, features.py those from `limit` on.
+extensions.py declares the requests from `result` to `ack`, features.py the rest.
+millrace_command.py executes result, fetch and ack.
 
 A request may take several turns, between which other clients are served. engine/bulk_loads.py
 describes loads.
@@ -32,7 +33,7 @@ from millrace.engine.job import FOREVER, SECOND, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
 from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
-from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.payloads import BASE64
 from millrace.protocols.registry import FAKTORY, PROTOCOL_NAMES
 from millrace.records import JobDetail, JobRecord
@@ -63,7 +64,7 @@ Steps = Generator[None, None, Any]
 StoreCheck = Callable[[], None]
 
 
-class Read(msgspec.Struct, forbid_unknown_fields=True):
+class ReadRequest(msgspec.Struct, forbid_unknown_fields=True):
     queue: str | None = None
     state: str | None = None
     part: int = 0
@@ -78,7 +79,7 @@ class BulkRequest(msgspec.Struct, forbid_unknown_fields=True):
     release: str | None = None
     discard: str | None = None
     loads: bool | None = None
-    read: Read | None = None
+    read: ReadRequest | None = None
     result: extensions.ResultRequest | None = None
     cancel: list[str] | None = None
     fetch: extensions.FetchRequest | None = None
@@ -107,7 +108,7 @@ ExportedJob: Final = export(
 class ReadCursor:
     """The jobs that one connection reads page by page."""
 
-    def __init__(self, request: Read, seqs: list[int]) -> None:
+    def __init__(self, request: ReadRequest, seqs: list[int]) -> None:
         self.queue = request.queue
         self.state = _state(request.state)
         self.seqs = seqs
@@ -133,10 +134,10 @@ class ReadCursors:
 
     def begin(self, client: object, cursor: ReadCursor, now: int) -> None:
         self.end(client)
-        self.check_room(client, now)
+        self.make_room(client, now)
         self._by_client[client], self._requested_at[client] = cursor, now
 
-    def check_room(self, client: object, now: int) -> None:
+    def make_room(self, client: object, now: int) -> None:
         """Make room for another read: end an idle one, or raise an error."""
         if client in self._by_client or len(self._by_client) < MAX_READ_CURSORS:
             return
@@ -165,7 +166,7 @@ def parse(line: bytes) -> BulkRequest:
         repaired = go_json.replace_surrogates(line)
         if repaired != line:
             return parse(repaired)
-        raise ClientError(f"invalid MILLRACE: {go_json.plain(problem)}") from None
+        raise ClientError(f"invalid MILLRACE: {go_json.error_text(problem)}") from None
     given = (request.open, request.stage, request.release, request.discard)
     names = [name for name in given if name is not None]
     others = (
@@ -189,28 +190,28 @@ def parse(line: bytes) -> BulkRequest:
     if names and _NAME.fullmatch(names[0]) is None:
         raise ClientError(f"invalid MILLRACE: the name of a load must match {_NAME.pattern}")
     if (request.jobs is None) != (request.stage is None):
-        raise ClientError("invalid MILLRACE: jobs and stage go together")
+        raise ClientError("invalid MILLRACE: jobs and stage must be given together")
     if request.jobs is not None and len(request.jobs) > MAX_JOBS:
         raise ClientError(f"invalid MILLRACE: more than {MAX_JOBS} jobs")
     if request.cancel is not None and len(request.cancel) > extensions.MAX_CANCELLED:
         raise ClientError(f"invalid MILLRACE: more than {extensions.MAX_CANCELLED} jobs")
     if request.ack is not None and len(request.ack) > extensions.MAX_ACKNOWLEDGED:
         raise ClientError(f"invalid MILLRACE: more than {extensions.MAX_ACKNOWLEDGED} jobs")
-    _within("most", request.most, 1, MAX_JOBS)
+    _check_range("most", request.most, 1, MAX_JOBS)
     if request.read is not None:
         _check_read(request.read)
     return request
 
 
-def _check_read(read: Read) -> None:
+def _check_read(read: ReadRequest) -> None:
     if read.state is not None and read.state not in STATES:
         raise ClientError(f"invalid MILLRACE: state must be one of {', '.join(STATES)}")
-    _within("most", read.most, 1, MAX_PAGE)
-    _within("parts", read.parts, 1, MAX_PARTS)
-    _within("part", read.part, 0, read.parts - 1)
+    _check_range("most", read.most, 1, MAX_PAGE)
+    _check_range("parts", read.parts, 1, MAX_PARTS)
+    _check_range("part", read.part, 0, read.parts - 1)
 
 
-def _within(name: str, value: int, minimum: int, maximum: int) -> None:
+def _check_range(name: str, value: int, minimum: int, maximum: int) -> None:
     if not minimum <= value <= maximum:
         raise ClientError(f"invalid MILLRACE: {name} must be from {minimum} to {maximum}")
 
@@ -228,20 +229,20 @@ def execute_bulk(
         if request.open is not None:
             return _encode(bulk_loads.open_load(engine, request.open, now))
         if request.stage is not None:
-            found = yield from _stage(engine, request.stage, request.jobs or [], check_store, now)
+            reply = yield from _stage(engine, request.stage, request.jobs or [], check_store, now)
         elif request.release is not None:
-            found = yield from _release(engine, request.release, request.most, check_store, now)
+            reply = yield from _release(engine, request.release, request.most, check_store, now)
         elif request.discard is not None:
-            found = yield from _discard(engine, request.discard, request.most, check_store, now)
+            reply = yield from _discard(engine, request.discard, request.most, check_store, now)
         elif request.read is not None:
             return (yield from _page(engine, request.read, read_cursors, client, now))
         elif request.cancel is not None:
             return (yield from extensions.cancel_jobs(engine, request.cancel, check_store, now))
         elif request.loads is None:
-            found = {"changed": _change_feature(engine, request, now)}
+            reply = {"changed": _change_feature(engine, request, now)}
         else:
-            found = {"loads": bulk_loads.list_loads(engine)}
-        return _encode(found)
+            reply = {"loads": bulk_loads.list_loads(engine)}
+        return _encode(reply)
     except LoadError as problem:
         raise ClientError(str(problem)) from None
 
@@ -287,7 +288,7 @@ def _stage(
 
 def _priority(line: bytes, default: float) -> float:
     """The rank of a staged job: its member `priority`, which the protocol does not define."""
-    fields, _ = go_json.folded(line, frozenset({"priority"}))
+    fields, _ = go_json.split_members(line, frozenset({"priority"}))
     raw = fields.get("priority")
     if raw is None:
         return default
@@ -324,7 +325,7 @@ def _discard(engine: Engine, load: str, most: int, check_store: StoreCheck, now:
 
 
 def _page(
-    engine: Engine, read: Read, read_cursors: ReadCursors, client: object, now: int
+    engine: Engine, read: ReadRequest, read_cursors: ReadCursors, client: object, now: int
 ) -> Generator[None, None, bytes]:
     """Return the next jobs of a read, and the cursor of the following page."""
     if read.cursor is None:
@@ -343,8 +344,8 @@ def _page(
         at += 1
         if job is not None and cursor.selects(job):
             yield from read_ahead(engine, job)
-            jobs.append(_encode(_exported(job, engine.payload(job))))
-            forget(engine, job)
+            jobs.append(_encode(_export_job(job, engine.payload(job))))
+            release_payload(engine, job)
             size += len(jobs[-1])
         if at % BULK_BATCH_SIZE == 0:
             yield
@@ -352,11 +353,11 @@ def _page(
         read_cursors.end(client)
     if not engine.unavailable:
         engine.caller.wait()  # the reply waits until its content is durable
-    following = b"null" if at == len(cursor.seqs) else b"%d" % at
-    return b'{"cursor":%b,"jobs":[%b]}' % (following, b",".join(jobs))
+    next_cursor = b"null" if at == len(cursor.seqs) else b"%d" % at
+    return b'{"cursor":%b,"jobs":[%b]}' % (next_cursor, b",".join(jobs))
 
 
-def _fill(engine: Engine, read: Read, cursor: ReadCursor) -> Generator[None, None, None]:
+def _fill(engine: Engine, read: ReadRequest, cursor: ReadCursor) -> Generator[None, None, None]:
     """Collect the numbers of the jobs that the read selects."""
     seqs = list(_candidates(engine, cursor.state))
     for start in range(0, len(seqs), SCAN_BATCH_SIZE):
@@ -369,7 +370,7 @@ def _fill(engine: Engine, read: Read, cursor: ReadCursor) -> Generator[None, Non
 
 
 def _candidates(engine: Engine, state: int) -> Iterable[int]:
-    """The numbers of all jobs that may be in that state."""
+    """Return the seqs of all jobs that may be in that state."""
     tables = engine.tables
     if state == DEAD:
         return (*tables.dead, *tables.dead_kept)
@@ -383,7 +384,7 @@ def _state(name: str | None) -> int:
     return -1 if name is None else STATE_NAMES.index(name)
 
 
-def _exported(job: Job, raw_payload: bytes) -> Any:
+def _export_job(job: Job, raw_payload: bytes) -> Any:
     payload, payload_encoding = _decode_text(raw_payload)
     found = ExportedJob(
         jid=job.jid,

@@ -27,11 +27,11 @@ from .replies import (
     OK,
     OK_REPLY,
     bulk,
-    cut,
     error_reply,
     queue_names,
     quote_input,
-    required,
+    require_argument,
+    trim_or_unknown,
 )
 
 MAX_BACKTRACE: Final = 50
@@ -52,10 +52,10 @@ NEVER_WAIT: Final = frozenset(
         *(b"END", b"BATCH", b"TRACK", b"WORKER", b"MILLRACE"),
     }
 )
-PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
+PUSH_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB"})
 #: Commands that are refused while the store cannot be written, besides some forms of QUEUE and
 #: MILLRACE.
-CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
+CHANGE_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
@@ -79,11 +79,11 @@ class FaktoryConnection(Connection):
         self.worker: Worker | None = None
         self._lines = LineBuffer(hub.max_line)
         self._idle = True  # no input, wait or long command: input can be executed directly
-        self._fetch_names: bytes | None = None
+        self._last_fetch_argument: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
         #: The id of the job whose end the client waits for.
         self.awaited_id = ""
-        #: The FETCH that waits is a bulk fetch: its reply is an array.
+        #: Whether the waiting FETCH is a bulk fetch, whose reply is an array.
         self.is_bulk_fetch = False
         #: The password at the time of the greeting; the hub's password can change later.
         self._password = hub.password
@@ -134,7 +134,7 @@ class FaktoryConnection(Connection):
 
     def step(self, now: int) -> int:
         if self._lines.pending:
-            self.execute_line(self._lines.take(), now)
+            self.execute_line(self._lines.take_line(), now)
             return 1
         if not self.identified and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
@@ -161,10 +161,10 @@ class FaktoryConnection(Connection):
             return
         engine = self.engine
         self.hub.commands += 1
-        if engine.unavailable and verb in CHANGING:
+        if engine.unavailable and verb in CHANGE_COMMANDS:
             self.reply_error(self.unavailable_reply(engine.unavailable))
             return
-        if engine.pushes_refused and verb in PUSHING:
+        if engine.pushes_refused and verb in PUSH_COMMANDS:
             self.reply_error(self.unavailable_reply(engine.pushes_refused))
             return
         if engine.durable and verb not in NEVER_WAIT:
@@ -182,7 +182,7 @@ class FaktoryConnection(Connection):
             else:
                 COMMANDS[verb](self, argument_or_none, now)
         except ClientError as problem:
-            if verb in CHANGING:
+            if verb in CHANGE_COMMANDS:
                 self.caller.wait()  # an error can depend on other jobs
             self.reply_error(error_reply(str(problem)))
 
@@ -229,25 +229,25 @@ class FaktoryConnection(Connection):
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
-            fields, _ = go_json.folded(go_json.repair_text(argument), known)
-            hostname = go_json.string(fields.get("hostname"), "hostname")
-            wid = go_json.string(fields.get("wid"), "wid")
-            pid = go_json.integer(fields.get("pid"), "pid") or 0
-            labels = go_json.strings(fields.get("labels"), "labels")
-            version = go_json.integer(fields.get("v"), "v", 0, 255) or 0
-            pwdhash = go_json.string(fields.get("pwdhash"), "pwdhash")
-            rss_kb = go_json.integer(fields.get("rss_kb"), "rss_kb") or 0
+            fields, _ = go_json.split_members(go_json.repair_text(argument), known)
+            hostname = go_json.read_string(fields.get("hostname"), "hostname")
+            wid = go_json.read_string(fields.get("wid"), "wid")
+            pid = go_json.read_integer(fields.get("pid"), "pid") or 0
+            labels = go_json.read_strings(fields.get("labels"), "labels")
+            version = go_json.read_integer(fields.get("v"), "v", 0, 255) or 0
+            pwdhash = go_json.read_string(fields.get("pwdhash"), "pwdhash")
+            rss_kb = go_json.read_integer(fields.get("rss_kb"), "rss_kb") or 0
         except BadJson as problem:
             self.reply_and_close(error_reply(f"invalid HELLO: {problem}"))
             return
         hello = _Hello(wid, hostname, pid, labels, rss_kb)
         if self._password:
             rounds = self._iterations if version >= 2 else 1  # old clients hash once
-            self.begin_work(self._check(hello, pwdhash, rounds, now))
+            self.begin_work(self._check_password(hello, pwdhash, rounds, now))
         else:
             self._welcome(hello, now)
 
-    def _check(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
+    def _check_password(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
         """Check the password in slices: a client without it can cause thousands of hash rounds."""
         logins, seconds = self.hub.logins, now / SECOND
         try:
@@ -261,7 +261,7 @@ class FaktoryConnection(Connection):
             self._welcome(hello, now)
         else:
             if pwdhash:  # a client without a password does not guess
-                logins.add(self.address, pwdhash, seconds)
+                logins.count_wrong_password(self.address, pwdhash, seconds)
             self.reply_and_close(error_reply("Invalid password"))
 
     def _welcome(self, hello: _Hello, now: int) -> None:
@@ -294,14 +294,14 @@ class FaktoryConnection(Connection):
     def _info_in_slices(self, now: int) -> Iterator[None]:
         self.reply(bulk((yield from info.write_in_slices(self.hub, now))))
 
-    def _finish(self, _: bytes | None, now: int) -> None:
+    def _end(self, _: bytes | None, now: int) -> None:
         self.reply_and_close(OK)
 
     # Producers
 
     def _push(self, argument: bytes | None, now: int) -> None:
         try:
-            push = work_unit.read(required(argument) if argument is None else argument, now)
+            push = work_unit.read(require_argument(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         if self.engine.find(push.jid) is not None or extensions.may_have_extensions(push):
@@ -330,8 +330,8 @@ class FaktoryConnection(Connection):
     def _push_once(self, push: NewJob, now: int) -> None:
         """Push, unless a client has sent the same work unit again after a read timeout.
 
-        A job that a worker has fetched, or that is older, was not sent again: its client may push
-        the same work a second time on purpose.
+        If a worker has fetched the earlier job, or if it is older than RESEND_PERIOD, the push is
+        not a repetition: clients may push the same work twice.
         """
         engine = self.engine
         if engine.find(push.jid) is not None:
@@ -340,7 +340,7 @@ class FaktoryConnection(Connection):
                     job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
                     and now - job.created < RESEND_PERIOD
-                    and work_unit.same(job, engine.payload(job), push)
+                    and work_unit.is_same_unit(job, engine.payload(job), push)
                 ):
                     self.caller.wait()
                     return
@@ -349,7 +349,7 @@ class FaktoryConnection(Connection):
         engine.push(push, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(required(argument))
+        line = go_json.repair_text(require_argument(argument))
         try:
             units = _decode_list(line) or []
         except msgspec.MsgspecError as problem:
@@ -357,7 +357,7 @@ class FaktoryConnection(Connection):
             if repaired != line:
                 self._push_bulk(repaired, now)
                 return
-            raise ClientError(f"invalid JSON: {go_json.plain(problem)}") from None
+            raise ClientError(f"invalid JSON: {go_json.error_text(problem)}") from None
         except RecursionError:
             try:
                 units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
@@ -376,7 +376,7 @@ class FaktoryConnection(Connection):
                     push = work_unit.read(bytes(unit), now)
                     self.engine.check_queues(push)
                     pushes.append(push)
-                except BadJson as wrong_type:  # a job of a wrong type refuses the command
+                except BadJson as wrong_type:  # a job with a wrong type fails the whole command
                     self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
                     return
                 except ClientError as problem:
@@ -400,14 +400,14 @@ class FaktoryConnection(Connection):
         engine = self.engine
         if engine.revert_count != reverts or engine.unavailable:
             reason = engine.unavailable or "the store failed"
-            raise ClientError(f"{reason}: only a part was done, try again later")
+            raise ClientError(f"{reason}: only part of the command was executed; try again later")
 
     # Consumers
 
     def _fetch(self, argument: bytes | None, now: int) -> None:
-        if argument != self._fetch_names or argument is None:
+        if argument != self._last_fetch_argument or argument is None:
             names = queue_names(argument or b"")
-            self._fetch_names = argument
+            self._last_fetch_argument = argument
             self._fetch_queues = tuple(names) or ("default",)
         worker = self.worker
         holder = "" if worker is None else worker.wid
@@ -431,7 +431,7 @@ class FaktoryConnection(Connection):
 
     def _reply_with_job(self, job: Job) -> None:
         if job.stored_size > MAX_DIRECT_READ:
-            if not self.read_first([job], self._reply_with_first):
+            if not self.start_payload_read([job], self._reply_with_first):
                 head, payload, tail = work_unit.write_large(job, self.engine.payload(job))
                 size = len(head) + len(payload) + len(tail)
                 self.reply_with_large_job(job, b"$%d\r\n%b" % (size, head), payload, tail + b"\r\n")
@@ -453,8 +453,8 @@ class FaktoryConnection(Connection):
             self.reply(NULL_BULK)
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         return True
 
@@ -468,20 +468,20 @@ class FaktoryConnection(Connection):
 
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
-            line = required(argument) if argument is None else argument
+            line = require_argument(argument) if argument is None else argument
             body = _decode_ack(line if line.isascii() else go_json.repair_text(line))
             jid = body["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
             raise ClientError(f"invalid ACK {quote_input(argument or b'')}") from None
         result = extensions.result_of_ack(body["result"]) if "result" in body else None
-        job = self.held(jid or "", now)
+        job = self.find_leased_job(jid or "", now)
         if job is not None:
             self.engine.complete(job, now, FAKTORY, result=result)
         else:
             self.caller.wait()  # another client's ACK can be uncommitted
         self.reply_fixed(OK_REPLY)
 
-    def held(self, jid: str, now: int) -> Job | None:
+    def find_leased_job(self, jid: str, now: int) -> Job | None:
         """The leased job with this jid. Every client may end it, unless it was leased over a
         protocol that reserves this right to the holder.
         """
@@ -491,33 +491,35 @@ class FaktoryConnection(Connection):
         return held or engine.reclaim_by_id(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(required(argument))
+        line = go_json.repair_text(require_argument(argument))
         try:
-            fields, _ = go_json.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
-            jid = go_json.string(fields.get("jid"), "jid")
-            group = cut(go_json.string(fields.get("errtype"), "errtype"), 100)
-            message = cut(go_json.string(fields.get("message"), "message"), 1000)
-            backtrace = go_json.strings(fields.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
+            fields, _ = go_json.split_members(
+                line, frozenset({"jid", "errtype", "message", "backtrace"})
+            )
+            jid = go_json.read_string(fields.get("jid"), "jid")
+            group = trim_or_unknown(go_json.read_string(fields.get("errtype"), "errtype"), 100)
+            message = trim_or_unknown(go_json.read_string(fields.get("message"), "message"), 1000)
+            backtrace = go_json.read_strings(fields.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
             raise ClientError(f"invalid FAIL {quote_input(line)}") from None
         if not jid:
             raise ClientError("missing JID")
-        job = self.held(jid, now)
+        job = self.find_leased_job(jid, now)
         if job is None:
             raise ClientError(f"Job not found {quote_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
         self.reply_fixed(OK_REPLY)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(required(argument))
+        line = go_json.repair_text(require_argument(argument))
         try:
-            fields, _ = go_json.folded(
+            fields, _ = go_json.split_members(
                 line, frozenset({"wid", "current_state", "rss_kb", "running"})
             )
-            wid = go_json.string(fields.get("wid"), "wid")
-            state = go_json.string(fields.get("current_state"), "current_state")
-            rss_kb = go_json.integer(fields.get("rss_kb"), "rss_kb") or 0
-            running = go_json.strings(fields.get("running"), "running")
+            wid = go_json.read_string(fields.get("wid"), "wid")
+            state = go_json.read_string(fields.get("current_state"), "current_state")
+            rss_kb = go_json.read_integer(fields.get("rss_kb"), "rss_kb") or 0
+            running = go_json.read_strings(fields.get("running"), "running")
         except BadJson:
             raise ClientError(f"invalid BEAT {quote_input(line)}") from None
         worker = self.hub.workers.known.get(wid)
@@ -550,7 +552,7 @@ class FaktoryConnection(Connection):
 
     def deliver_bulk(self, jobs: list[Job]) -> None:
         """Reply with several leased jobs."""
-        self.is_bulk_fetch = self.read_first(jobs, self.deliver_bulk)
+        self.is_bulk_fetch = self.start_payload_read(jobs, self.deliver_bulk)
         if self.is_bulk_fetch:
             return
         units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]
@@ -573,7 +575,7 @@ class FaktoryConnection(Connection):
 COMMANDS: Final = {
     b"FLUSH": FaktoryConnection._flush,
     b"INFO": FaktoryConnection._info,
-    b"END": FaktoryConnection._finish,
+    b"END": FaktoryConnection._end,
     b"PUSH": FaktoryConnection._push,
     b"PUSHB": FaktoryConnection._push_bulk,
     b"FETCH": FaktoryConnection._fetch,

@@ -97,18 +97,20 @@ def apply_extensions(push: NewJob, engine: Engine) -> None:
     try:
         wanted = _decode(custom or b"{}").millrace
     except msgspec.ValidationError as error:
-        raise ClientError(f"invalid custom: {go_json.plain(error)}") from None
+        raise ClientError(f"invalid custom: {go_json.error_text(error)}") from None
     push.rank = wanted.priority
     push.tags = list(dict.fromkeys(wanted.tags))
     if wanted.keep_result is not None:
         push.retention = round(wanted.keep_result * SECOND)
     push.blockers = [
-        seq for jid in dict.fromkeys(wanted.depends_on) for seq in _unfinished(engine, jid)
+        seq for jid in dict.fromkeys(wanted.depends_on) for seq in _unfinished_seqs(engine, jid)
     ]
 
 
-def _unfinished(engine: Engine, jid: str) -> list[int]:
-    """The jobs with this id that are not done. A job that no longer exists has completed."""
+def _unfinished_seqs(engine: Engine, jid: str) -> list[int]:
+    """Return the seqs of the jobs with this id that are not done. A job that no longer exists
+    counts as completed.
+    """
     found = engine.find_all(jid, MAX_DUPLICATES)
     if not found:
         engine.caller.wait()  # its completion may not be committed yet
@@ -241,7 +243,7 @@ def renew_leases(engine: Engine, wid: str, running: list[str], now: int) -> int:
     """
     renewed = 0
     for jid in running[:MAX_RUNNING]:
-        for job in _held(engine, jid, wid):
+        for job in _find_leased_jobs(engine, jid, wid):
             if job.deadline - now < job.lease_duration // 2:
                 engine.renew(job, add_time(now, job.lease_duration), now)
                 renewed += 1
@@ -249,10 +251,10 @@ def renew_leases(engine: Engine, wid: str, running: list[str], now: int) -> int:
 
 
 def _is_held(engine: Engine, jid: str, wid: str) -> bool:
-    return bool(_held(engine, jid, wid))
+    return bool(_find_leased_jobs(engine, jid, wid))
 
 
-def _held(engine: Engine, jid: str, wid: str) -> list[Job]:
+def _find_leased_jobs(engine: Engine, jid: str, wid: str) -> list[Job]:
     return [
         job
         for job in engine.find_all(jid, MAX_DUPLICATES)

@@ -1,4 +1,6 @@
-"""The JSON of a work unit. It is not compiled: mypyc drops the keywords of structs."""
+"""The JSON of a work unit. This module is not compiled, because mypyc ignores the keyword arguments
+of struct classes.
+"""
 
 from typing import Final
 
@@ -8,7 +10,7 @@ DEFAULT_RETRY: Final = 25
 ABSENT: Final = msgspec.Raw()
 
 
-class WorkUnitForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class WorkUnit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A work unit as nearly every client writes it; work_unit.py reads other forms."""
 
     jid: str

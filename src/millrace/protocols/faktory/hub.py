@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The wait of a FETCH without a ready job.
 FETCH_WAIT: Final = 2 * SECOND
 #: The jobs of a lost worker fail after this time without a BEAT.
-LOST_AFTER: Final = 60 * SECOND
+LOST_WORKER_TIMEOUT: Final = 60 * SECOND
 
 #: Jobs of a lost worker that fail in one turn.
 LOST_WORKER_BATCH_SIZE: Final = 100
@@ -70,28 +70,28 @@ class FaktoryHub(Hub):
         self.max_line = max_line
         self.recover_lost_workers = recover_lost_workers
         self.workers = WorkerRegistry()
-        self.by_worker: dict[str, set[FaktoryConnection]] = {}
+        self.connections_by_worker: dict[str, set[FaktoryConnection]] = {}
         self.read_cursors = ReadCursors()
         self.logins = LoginLimiter()
         self._watch_lost_workers()
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
-        self.by_worker.setdefault(wid, set()).add(connection)
+        self.connections_by_worker.setdefault(wid, set()).add(connection)
         return self.workers.connect(wid, now)
 
     def leave(self, connection: "FaktoryConnection", worker: Worker, now: int) -> None:
         self.workers.disconnect(worker)
-        peers = self.by_worker[worker.wid]
+        peers = self.connections_by_worker[worker.wid]
         peers.discard(connection)
         if not peers:
-            del self.by_worker[worker.wid]
+            del self.connections_by_worker[worker.wid]
             if self.recover_lost_workers:
                 self.engine.set_alarm((self, worker.wid), self._lost_at(worker, now))
 
     def advance(self, worker: Worker, state: int) -> None:
         """Advance a worker to quiet or terminate: it gets no more jobs, on any connection."""
         if worker.advance(state):
-            for connection in self.by_worker.get(worker.wid, ()):
+            for connection in self.connections_by_worker.get(worker.wid, ()):
                 if connection.waiter is not None:
                     self.engine.stop_offering(connection.waiter)
 
@@ -109,8 +109,8 @@ class FaktoryHub(Hub):
         if not self.recover_lost_workers:
             return
         clock = self.engine.last_known_time
-        for wid in {job.holder for job in self._leased()} - self.by_worker.keys():
-            self.engine.set_alarm((self, wid), clock + LOST_AFTER)
+        for wid in {job.holder for job in self._leased()} - self.connections_by_worker.keys():
+            self.engine.set_alarm((self, wid), clock + LOST_WORKER_TIMEOUT)
 
     def stop(self) -> None:
         """The server stops: no job is leased, and every worker learns it at its next BEAT."""
@@ -119,18 +119,18 @@ class FaktoryHub(Hub):
             self.advance(worker, TERMINATE)
 
     @property
-    def busy(self) -> bool:
-        return bool(self.by_worker)
+    def delays_shutdown(self) -> bool:
+        return bool(self.connections_by_worker)
 
     def clock_moved(self, by: int) -> None:
         for worker in self.workers.known.values():
             worker.last_heartbeat_at += by
 
-    def alarm(self, what: str, now: int) -> None:
+    def handle_alarm(self, name: str, now: int) -> None:
         """Fail the jobs of a worker that has disconnected and not returned."""
         if not self.recover_lost_workers:
             return  # switched off since then
-        wid = what
+        wid = name
         worker = self.workers.known.get(wid)
         if worker is not None and worker.connections:
             return
@@ -141,7 +141,9 @@ class FaktoryHub(Hub):
         jobs = list(islice(self._leased_by(wid), LOST_WORKER_BATCH_SIZE))
         if len(jobs) == LOST_WORKER_BATCH_SIZE:
             self.engine.set_alarm((self, wid), now)  # the rest follows in the next turn
-        message = f"worker {wid} has disconnected and sent no BEAT for {LOST_AFTER // SECOND} s"
+        message = (
+            f"worker {wid} has disconnected and sent no BEAT for {LOST_WORKER_TIMEOUT // SECOND} s"
+        )
         for job in jobs:
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])
 
@@ -156,4 +158,4 @@ class FaktoryHub(Hub):
                 yield job
 
     def _lost_at(self, worker: Worker, now: int) -> int:
-        return max(worker.last_heartbeat_at + LOST_AFTER, now)
+        return max(worker.last_heartbeat_at + LOST_WORKER_TIMEOUT, now)

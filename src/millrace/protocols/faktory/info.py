@@ -9,7 +9,7 @@ import msgspec
 from millrace import __version__
 from millrace.engine.engine import Engine
 from millrace.engine.states import READY
-from millrace.protocols.times import rfc3339
+from millrace.protocols.times import format_rfc3339
 
 from .hub import FaktoryHub
 
@@ -27,7 +27,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
     the queues' sizes in the order of their names, if they are known already.
     """
     engine = hub.engine
-    moment = rfc3339(now)
+    moment = format_rfc3339(now)
     queues = ready_counts(engine) if depths is None else depths
     scheduled = len(engine.tables.scheduled) - engine.retrying
     leased, dead = len(engine.tables.leased), len(engine.tables.dead)
@@ -47,7 +47,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
                 "Dead": _task(engine.timer_counts.purged, dead),
                 "Retries": _task(engine.timer_counts.retried, engine.retrying),
                 "Scheduled": _task(engine.timer_counts.started, scheduled),
-                "Workers": {"reaped": 0, "size": len(hub.by_worker)},
+                "Workers": {"reaped": 0, "size": len(hub.connections_by_worker)},
             },
             "total_failures": engine.totals.failures,
             "total_processed": engine.totals.processed,

@@ -16,7 +16,7 @@ from .hub import FETCH_WAIT
 from .replies import (
     bulk,
     error_reply,
-    required,
+    require_argument,
 )
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ ACKS_BATCH_SIZE: Final = 100
 
 
 def millrace(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
-    """MILLRACE: an extension for bulk loads and bulk reads."""
-    line = required(argument)
+    """MILLRACE: the extension requests that bulk.py lists."""
+    line = require_argument(argument)
     request = bulk_requests.parse(line)
     if connection.hub.rule is not None and request.read is None:
         raise QueueRefused(
@@ -82,7 +82,7 @@ def _acknowledge_in_slices(
     try:
         results = [extensions.result_of_ack(ack.result) for ack in acks]
         for number, (ack, result) in enumerate(zip(acks, results, strict=True), 1):
-            job = connection.held(ack.jid, now)
+            job = connection.find_leased_job(ack.jid, now)
             if job is not None:
                 engine.complete(job, now, FAKTORY, result=result)
                 done += 1

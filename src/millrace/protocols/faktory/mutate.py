@@ -10,7 +10,7 @@ from millrace.engine.states import DEAD, SCHEDULED
 from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.globs import Matcher, matcher
-from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.payload_reads import read_ahead, release_payload
 
 from . import work_unit
 
@@ -33,15 +33,15 @@ class Operation(NamedTuple):
 def read(argument: bytes) -> Operation:
     try:
         argument = go_json.repair_text(argument)
-        fields, _ = go_json.folded(argument, frozenset({"cmd", "target", "filter"}))
-        command = go_json.string(fields.get("cmd"), "cmd")
-        target = go_json.string(fields.get("target"), "target")
-        filters, _ = go_json.folded(
+        fields, _ = go_json.split_members(argument, frozenset({"cmd", "target", "filter"}))
+        command = go_json.read_string(fields.get("cmd"), "cmd")
+        target = go_json.read_string(fields.get("target"), "target")
+        filters, _ = go_json.split_members(
             fields.get("filter", b"{}"), frozenset({"jids", "regexp", "jobtype"})
         )
-        jids = go_json.strings(filters.get("jids"), "jids")
-        glob = go_json.string(filters.get("regexp"), "regexp")
-        jobtype = go_json.string(filters.get("jobtype"), "jobtype")
+        jids = go_json.read_strings(filters.get("jids"), "jids")
+        glob = go_json.read_string(filters.get("regexp"), "regexp")
+        jobtype = go_json.read_string(filters.get("jobtype"), "jobtype")
     except BadJson:
         raise ClientError("invalid format") from None
     if len(glob) > MAX_GLOB:
@@ -62,8 +62,8 @@ def carry_out(engine: Engine, operation: Operation, now: int) -> Iterator[None]:
         if operation.matches is not None:
             yield from read_ahead(engine, job)
         if engine.job(job.seq) is job and _matches(engine, job, operation):
-            _do(engine, operation.command, job, now)
-        forget(engine, job)
+            _change_job(engine, operation.command, job, now)
+        release_payload(engine, job)
         if number % MUTATE_BATCH_SIZE == 0:
             yield
 
@@ -87,10 +87,10 @@ def _matches(engine: Engine, job: Job, operation: Operation) -> bool:
     if operation.matches is None:
         return True
     unit = work_unit.write(job, engine.payload(job))
-    return bool(operation.matches(go_json.canonical(unit)))
+    return bool(operation.matches(go_json.to_go_json(unit)))
 
 
-def _do(engine: Engine, command: str, job: Job, now: int) -> None:
+def _change_job(engine: Engine, command: str, job: Job, now: int) -> None:
     if command == "requeue":
         engine.retry_now(job, now)
     elif command == "kill":

@@ -17,7 +17,7 @@ from .replies import (
     error_reply,
     queue_names,
     quote_input,
-    required,
+    require_argument,
 )
 
 if TYPE_CHECKING:
@@ -28,28 +28,28 @@ QUEUES_BATCH_SIZE: Final = 100
 
 
 def queue(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
-    sub, space, rest = required(argument).strip().partition(b" ")
-    what = sub.upper()
+    word, space, rest = require_argument(argument).strip().partition(b" ")
+    subcommand = word.upper()
     names = queue_names(rest)
     if names != ["*"]:
         for name in names:
             connection.engine.check_queue(name)
-    if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
+    if subcommand in {b"PAUSE", b"RESUME", b"REMOVE"}:
         if not space:
             raise ClientError("internal error")
         if connection.engine.unavailable:
             raise StoreUnavailable(connection.engine.unavailable)
-        connection.begin_work(_change_queues(connection, what, names, now))
-    elif what == b"LATENCY":
+        connection.begin_work(_change_queues(connection, subcommand, names, now))
+    elif subcommand == b"LATENCY":
         if names == ["*"]:
             raise ClientError("QUEUE LATENCY does not support wildcards")
         connection.reply(bulk(info.latency(connection.engine, names, now)))
     else:
-        raise ClientError(f"no such QUEUE subcommand: {quote_input(sub)}")
+        raise ClientError(f"no such QUEUE subcommand: {quote_input(word)}")
 
 
 def _change_queues(
-    connection: "FaktoryConnection", what: bytes, names: list[str], now: int
+    connection: "FaktoryConnection", subcommand: bytes, names: list[str], now: int
 ) -> Iterator[None]:
     engine = connection.engine
     if names == ["*"]:
@@ -57,13 +57,13 @@ def _change_queues(
     reverts = engine.revert_count
     try:
         for number, name in enumerate(names, 1):
-            if what == b"REMOVE":
+            if subcommand == b"REMOVE":
                 with closing(engine.remove_queue_in_slices(name, now)) as steps:
                     for _ in steps:
                         yield
                         connection.check_not_reverted(reverts)
             else:
-                engine.pause(name, paused=what == b"PAUSE", now=now)
+                engine.pause(name, paused=subcommand == b"PAUSE", now=now)
             if number % QUEUES_BATCH_SIZE == 0:
                 yield
                 connection.check_not_reverted(reverts)

@@ -22,12 +22,12 @@ class _Delivery(msgspec.Struct):
     arguments: list[msgspec.Raw] = []
 
 
-_custom = msgspec.json.Decoder(_RailsFields).decode
-_delivery = msgspec.json.Decoder(list[_Delivery]).decode
-_text = msgspec.json.Decoder(str).decode
+_decode_custom = msgspec.json.Decoder(_RailsFields).decode
+_decode_deliveries = msgspec.json.Decoder(list[_Delivery]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 
 
-def wrapped(engine: Engine, job: Job) -> str:
+def wrapped_class(engine: Engine, job: Job) -> str:
     """The class or method that a wrapper runs, `Invite` or `UserMailer#welcome`; else empty."""
     if job.kind != WRAPPER or job.origin != FAKTORY:
         return ""
@@ -35,18 +35,18 @@ def wrapped(engine: Engine, job: Job) -> str:
     if not custom or len(custom) > MAX_PAYLOAD:
         return ""
     try:
-        name = _custom(custom).wrapped
+        name = _decode_custom(custom).wrapped
     except (msgspec.MsgspecError, RecursionError):
         return ""
     if name not in MAILERS or payload_size(job) > MAX_PAYLOAD:
         return name
-    return _mail(engine.payload(job)) or name
+    return _mailer_method(engine.payload(job)) or name
 
 
-def _mail(payload: bytes) -> str:
+def _mailer_method(payload: bytes) -> str:
     """The method of a mailer job, `UserMailer#welcome`; else empty."""
     try:
-        mailer, method = map(_text, _delivery(payload)[0].arguments[:2])
+        mailer, method = map(_decode_text, _decode_deliveries(payload)[0].arguments[:2])
     except (msgspec.MsgspecError, RecursionError, IndexError, ValueError):
         return ""
     return f"{mailer}#{method}"

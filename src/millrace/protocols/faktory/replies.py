@@ -33,7 +33,7 @@ def quote_input(data: bytes) -> str:
     return data[:MAX_ECHO].decode("utf-8", "replace")
 
 
-def required(argument: bytes | None) -> bytes:
+def require_argument(argument: bytes | None) -> bytes:
     """A required argument. The error is the same as in the original, which panics."""
     if argument is None:
         raise ClientError("internal error")
@@ -54,7 +54,7 @@ def decode_lossy(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def cut(text: str, max_bytes: int) -> str:
+def trim_or_unknown(text: str, max_bytes: int) -> str:
     """The trimmed text, cut to `max_bytes` bytes; "unknown" if it is empty."""
     text = text.strip()
     if len(text) * 4 > max_bytes:

@@ -1,4 +1,4 @@
-"""Work units: Faktory's job as JSON, to and from the engine's.
+"""Work units: conversion between Faktory's JSON and the engine's jobs.
 
 The payload of a Faktory job is its `args`, byte for byte. The other members (custom,
 created_at, at, unknown ones) are kept in `wire_fields`: four pieces of JSON text, separated by
@@ -21,9 +21,9 @@ from millrace.protocols.buffers import CR, LF
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.registry import FAKTORY, MASENKO
-from millrace.protocols.times import parse_rfc3339, rfc3339
+from millrace.protocols.times import format_rfc3339, parse_rfc3339
 
-from .forms import ABSENT, DEFAULT_RETRY, WorkUnitForm
+from .forms import ABSENT, DEFAULT_RETRY, WorkUnit
 
 DEFAULT_RESERVE: Final = 1800
 #: Bytes of a large work unit that one step checks or copies.
@@ -37,10 +37,10 @@ _INT_MAX: Final = (1 << 63) - 1
 #: The `wire_fields` of a work unit with only the required members.
 _PLAIN: Final = b"\n\n\n"
 #: The `wire_fields` of a work unit with a payload in base64.
-_ENCODED: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
+_BASE64_FIELDS: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
 #: Queue names that were checked before.
 _valid_names: set[str] = set()
-_KNOWN: Final = frozenset(
+_KNOWN_MEMBERS: Final = frozenset(
     {
         "jid",
         "jobtype",
@@ -58,7 +58,7 @@ _KNOWN: Final = frozenset(
 )
 
 
-_decode = msgspec.json.Decoder(WorkUnitForm).decode
+_decode = msgspec.json.Decoder(WorkUnit).decode
 _encode_text = msgspec.json.Encoder().encode
 
 
@@ -73,7 +73,7 @@ def read(line: bytes, now: int) -> NewJob:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
         return _read_as_in_go(line, now)
-    return _from_form(unit, bytes(unit.args), now)
+    return _from_work_unit(unit, bytes(unit.args), now)
 
 
 def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[None, None, NewJob]:
@@ -105,10 +105,10 @@ def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[Non
     for at in range(0, len(raw), COPY_BYTES):
         args.write(raw[at : at + COPY_BYTES])
         yield
-    return _from_form(unit, args.getvalue(), now)
+    return _from_work_unit(unit, args.getvalue(), now)
 
 
-def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
+def _from_work_unit(unit: WorkUnit, args: bytes, now: int) -> NewJob:
     created = _encode_text(unit.created_at) if unit.created_at else b""
     custom = b"" if unit.custom is ABSENT else bytes(unit.custom)
     if (  # the usual push
@@ -132,7 +132,7 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
             DEFAULT_RESERVE * SECOND,
             b"\n%b\n\n" % created if created else _PLAIN,
         )
-    return _push(
+    return _new_job(
         unit.jid,
         unit.jobtype,
         args,
@@ -150,29 +150,29 @@ def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
 
 def jid_of(line: bytes) -> str:
     """The jid of a refused work unit, or an empty string."""
-    fields, _ = go_json.folded(line, _KNOWN)
-    return go_json.string(fields.get("jid"), "jid")
+    fields, _ = go_json.split_members(line, _KNOWN_MEMBERS)
+    return go_json.read_string(fields.get("jid"), "jid")
 
 
 def _read_as_in_go(line: bytes, now: int) -> NewJob:
-    fields, others = go_json.folded(line, _KNOWN)
-    retry = go_json.integer(fields.get("retry"), "retry")
+    fields, others = go_json.split_members(line, _KNOWN_MEMBERS)
+    retry = go_json.read_integer(fields.get("retry"), "retry")
     created = fields.get("created_at", b"")
-    go_json.string(created or None, "created_at")
-    go_json.string(fields.get("enqueued_at"), "enqueued_at")
+    go_json.read_string(created or None, "created_at")
+    go_json.read_string(fields.get("enqueued_at"), "enqueued_at")
     tail = b"".join(b",%b:%b" % (_encode_text(key), raw) for key, raw in others.items())
     failure = fields.get("failure", b"")
     if failure and failure[:1] != b"{":
         raise BadJson("failure must be an object")
-    push = _push(
-        go_json.string(fields.get("jid"), "jid"),
-        go_json.string(fields.get("jobtype"), "jobtype"),
+    push = _new_job(
+        go_json.read_string(fields.get("jid"), "jid"),
+        go_json.read_string(fields.get("jobtype"), "jobtype"),
         fields.get("args", b"null"),
-        go_json.string(fields.get("queue"), "queue"),
+        go_json.read_string(fields.get("queue"), "queue"),
         DEFAULT_RETRY if retry is None else retry,
-        go_json.integer(fields.get("reserve_for"), "reserve_for") or 0,
-        go_json.string(fields.get("at"), "at"),
-        go_json.integer(fields.get("backtrace"), "backtrace") or 0,
+        go_json.read_integer(fields.get("reserve_for"), "reserve_for") or 0,
+        go_json.read_string(fields.get("at"), "at"),
+        go_json.read_integer(fields.get("backtrace"), "backtrace") or 0,
         b"" if created == b'""' else created,
         fields.get("custom", b""),
         tail,
@@ -183,7 +183,7 @@ def _read_as_in_go(line: bytes, now: int) -> NewJob:
     return push
 
 
-def _push(
+def _new_job(
     jid: str,
     jobtype: str,
     args: bytes,
@@ -243,7 +243,7 @@ def _check_name(queue: str) -> None:
         _valid_names.add(queue)
 
 
-def same(job: Job, payload: bytes, push: NewJob) -> bool:
+def is_same_unit(job: Job, payload: bytes, push: NewJob) -> bool:
     """Whether the push is identical to the work unit of the job."""
     return (
         payload == push.payload
@@ -265,7 +265,7 @@ def _convert_payload(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     payload, encoded = as_json(payload)
     # A line break can only stand between values here, and clients read work units as lines.
     payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
-    wire_fields = _ENCODED if encoded else _PLAIN
+    wire_fields = _BASE64_FIELDS if encoded else _PLAIN
     return payload if payload[:1] == b"[" else b"[%b]" % payload, wire_fields
 
 
@@ -312,10 +312,11 @@ def _is_utf8(payload: bytes) -> bool:
 
 def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
     terms = job.terms
-    if wire_fields == _PLAIN and job.failure is None and job.ready_at:  # as below, for most jobs
-        created_at = enqueued_at = rfc3339(job.created).encode()
+    if wire_fields == _PLAIN and job.failure is None and job.ready_at:
+        # The same format as below, built faster for most jobs.
+        created_at = enqueued_at = format_rfc3339(job.created).encode()
         if job.ready_at != job.created:
-            enqueued_at = rfc3339(job.ready_at).encode()
+            enqueued_at = format_rfc3339(job.ready_at).encode()
         return (
             b'{"retry":%d,"jid":%b,"queue":%b,"jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
             % (
@@ -328,12 +329,12 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
                 args,
             )
         )
-    custom, created, at, tail, *own = wire_fields.split(b"\n")
-    failure = b',"failure":' + own[0] if own else b""
+    custom, created, at, tail, *failure_piece = wire_fields.split(b"\n")
+    failure = b',"failure":' + failure_piece[0] if failure_piece else b""
     if job.history.failure is not None:
         failure = _failure(job)
     if not created:
-        created = b'"%b"' % rfc3339(job.created).encode()
+        created = b'"%b"' % format_rfc3339(job.created).encode()
     return b'{"retry":%d%b%b,"jid":%b,"queue":%b,"jobtype":%b,"created_at":%b%b%b,"args":%b%b}' % (
         terms.retries,
         failure,
@@ -342,7 +343,7 @@ def _write(job: Job, args: bytes, wire_fields: bytes) -> bytes:
         _encode_text(job.queue),
         _encode_text(terms.kind or job.queue),
         created,
-        b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
+        b',"enqueued_at":"%b"' % format_rfc3339(job.ready_at).encode() if job.ready_at else b"",
         b',"at":' + at if at else b"",
         args,
         tail,
@@ -355,12 +356,12 @@ def _failure(job: Job) -> bytes:
     assert failure is not None
     count = job.failures - 1
     waits = job.due_at and job.state != DEAD
-    next_at = b',"next_at":"%b"' % rfc3339(job.due_at).encode() if waits else b""
+    next_at = b',"next_at":"%b"' % format_rfc3339(job.due_at).encode() if waits else b""
     backtrace = b',"backtrace":' + _encode_text(failure.backtrace) if failure.backtrace else b""
     return (
         b',"failure":{"failed_at":"%b"%b,"message":%b,"errtype":%b%b,"retry_count":%d,"remaining":%d}'
         % (
-            rfc3339(failure.first_at).encode(),
+            format_rfc3339(failure.first_at).encode(),
             next_at,
             _encode_text(failure.message),
             _encode_text(failure.group),

@@ -42,8 +42,8 @@ MAX_WORD: Final = 255
 MAX_NAME: Final = 255
 
 
-class Malformed(ClientError):
-    """The start of the next command is unknown."""
+class MalformedCommand(ClientError):
+    """A command is malformed, so that its end is unknown. The connection is closed."""
 
 
 class GoqueueConnection(Connection):
@@ -52,7 +52,7 @@ class GoqueueConnection(Connection):
         self.hub = hub
         self._input = ByteBuffer(0)
         #: The minimum size of the next command.
-        self._needed = 1
+        self._min_command_size = 1
         self._input_ended = False
         if hub.full:
             self.reply_error(error_reply("Too many connections"))
@@ -65,22 +65,22 @@ class GoqueueConnection(Connection):
     @property
     def unprocessed_bytes(self) -> int:
         """An incomplete command counts as one byte, so that the session reads the rest."""
-        held = len(self._input)
-        return held if held >= self._needed else min(held, 1)
+        buffered = len(self._input)
+        return buffered if buffered >= self._min_command_size else min(buffered, 1)
 
     @property
     def memory_used(self) -> int:
         return self._input.memory_used
 
     def drop_input(self) -> None:
-        self._input, self._needed = ByteBuffer(0), 1
+        self._input, self._min_command_size = ByteBuffer(0), 1
 
     def feed(self, data: bytes) -> None:
         if not self.closing:
             self._input.feed(data)
 
     def has_input(self) -> bool:
-        return len(self._input) >= self._needed
+        return len(self._input) >= self._min_command_size
 
     def step(self, now: int) -> int:
         if len(self._input) and self._step(now):
@@ -91,33 +91,33 @@ class GoqueueConnection(Connection):
 
     def _step(self, now: int) -> bool:
         """Execute the next command; False if it is incomplete."""
-        if self._needed > 1 and len(self._input) < self._needed:
+        if self._min_command_size > 1 and len(self._input) < self._min_command_size:
             return False
-        if self._do(now):
+        if self._execute_next(now):
             return True
-        return self._input.join() and self._do(now)
+        return self._input.join() and self._execute_next(now)
 
-    def _do(self, now: int) -> bool:
+    def _execute_next(self, now: int) -> bool:
         """Execute the next command if its input is in one piece; False if it is incomplete."""
-        data, at = self._input.data, self._input.start
-        end = data.find(0, at, at + MAX_WORD + 1)
+        data, start = self._input.data, self._input.start
+        end = data.find(0, start, start + MAX_WORD + 1)
         if end < 0:
-            word = data[at : at + MAX_WORD + 1]
+            word = data[start : start + MAX_WORD + 1]
             if starts_web_request(word):
                 self.reject_web_client(self.hub)
                 return True
             self.closing = len(word) > MAX_WORD or bool(word and not _WORD.fullmatch(word))
             return self._wait_for_input(len(data) + 1)
-        command = COMMANDS.get(data[at:end])
+        command = COMMANDS.get(data[start:end])
         if command is None:
-            self._unknown(data[at:end], end + 1)
+            self._refuse_unknown(data[start:end], end + 1)
             return True
         if self.engine.durable and command not in NEVER_WAIT:
             self.caller.wait()
         try:
             done = command(self, end + 1, now)
-        except Malformed as defect:
-            self.reply_error(error_reply(f"Malformed {data[at:end].decode()} command: {defect}"))
+        except MalformedCommand as defect:
+            self.reply_error(error_reply(f"Malformed {data[start:end].decode()} command: {defect}"))
             self.closing = self.drains_input = done = True
         except ClientError as problem:
             self.reply_error(error_reply(str(problem)))
@@ -129,71 +129,73 @@ class GoqueueConnection(Connection):
         self.hub.errors += 1
         self.reply(reply)
 
-    def _unknown(self, word: bytes, after: int) -> None:
+    def _refuse_unknown(self, word: bytes, command_end: int) -> None:
         if starts_web_request(word):
             self.reject_web_client(self.hub)
         elif _WORD.fullmatch(word) is None:
             self.closing = True
         else:
-            self._consume(after)
+            self._consume(command_end)
             self.reply_error(error_reply(f"Unknown Command {word.decode()}"))
 
-    def _wait_for_input(self, after: int) -> bool:
-        """Record that the command ends at `after` or later, and is incomplete."""
-        self._needed = after - self._input.start
+    def _wait_for_input(self, command_end: int) -> bool:
+        """Record that the incomplete command ends at `command_end` or later. Return False."""
+        self._min_command_size = command_end - self._input.start
         return False
 
-    def _consume(self, after: int) -> None:
-        """Consume the command, which ends at `after`."""
-        self._input.consume(after)
-        self._needed = 1
+    def _consume(self, command_end: int) -> None:
+        """Consume the command, which ends at `command_end`."""
+        self._input.consume(command_end)
+        self._min_command_size = 1
 
-    def _end_of_name(self, at: int) -> int:
-        """The position of the NUL behind the queue name at `at`; -1 if it has not arrived."""
-        end = self._input.data.find(0, at, at + MAX_NAME + 1)
-        if end < 0 and len(self._input.data) - at > MAX_NAME:
-            raise Malformed(f"the queue name is longer than {MAX_NAME} bytes")
+    def _end_of_name(self, start: int) -> int:
+        """Return the position of the NUL after the queue name that starts at `start`, or -1 if it
+        has not arrived.
+        """
+        end = self._input.data.find(0, start, start + MAX_NAME + 1)
+        if end < 0 and len(self._input.data) - start > MAX_NAME:
+            raise MalformedCommand(f"the queue name is longer than {MAX_NAME} bytes")
         return end
 
     # The end of a connection
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         self._input_ended = True
         return True
 
     def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
-            self._give_up()
+            self._cancel_wait()
             self.reply(TIMEOUT)
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
         self.hub.connections.discard(self)
         if self.waiter is not None:
-            self._give_up()
+            self._cancel_wait()
 
-    def _give_up(self) -> None:
+    def _cancel_wait(self) -> None:
         assert self.waiter is not None
         self.engine.cancel_wait(self.waiter)
         self.waiter = None
 
     def _close(self) -> None:
         """Close after the last reply; an incomplete command gets an error."""
-        data, at = self._input.data, self._input.start
-        end = data.find(0, at, at + MAX_WORD + 1)
+        data, start = self._input.data, self._input.start
+        end = data.find(0, start, start + MAX_WORD + 1)
         if end >= 0:
-            word = data[at:end].decode()
+            word = data[start:end].decode()
             self.reply_error(error_reply(f"Malformed {word} command: it is not complete"))
         self.closing = True
 
     # Commands
 
-    def _add(self, at: int, now: int) -> bool:
+    def _add(self, start: int, now: int) -> bool:
         data = self._input.data
-        end = self._end_of_name(at)
+        end = self._end_of_name(start)
         if end < 0:
             return self._wait_for_input(len(data) + 1)
         begin = end + 1 + _ADD.size
@@ -201,20 +203,20 @@ class GoqueueConnection(Connection):
             return self._wait_for_input(begin)
         priority, ttp, size = _ADD.unpack_from(data, end + 1)
         if size > self.hub.max_data:
-            raise Malformed(f"the data is larger than {self.hub.max_data} bytes")
-        after = begin + size
-        if len(data) < after:
-            return self._wait_for_input(after)
-        self._consume(after)
-        if self._is_refused(pushes=True):
+            raise MalformedCommand(f"the data is larger than {self.hub.max_data} bytes")
+        command_end = begin + size
+        if len(data) < command_end:
+            return self._wait_for_input(command_end)
+        self._consume(command_end)
+        if self._refuse_if_unavailable(pushes=True):
             return True
-        name = queue_name(data[at:end])
+        name = decode_queue_name(data[start:end])
         if not name:
             raise ClientError("Error adding new job to queue ")
         push = NewJob(
             "",
             "",
-            data[begin:after],
+            data[begin:command_end],
             GOQUEUE,
             name,
             0,
@@ -226,18 +228,18 @@ class GoqueueConnection(Connection):
         self.reply(_ADDED.pack(b"ADDED\0", job.seq))
         return True
 
-    def _connect(self, at: int, now: int) -> bool:
-        self._consume(at)
+    def _connect(self, start: int, now: int) -> bool:
+        self._consume(start)
         self.reply(OK)
         return True
 
-    def _delete(self, at: int, now: int) -> bool:
-        after = at + _DELETE.size
-        if len(self._input.data) < after:
-            return self._wait_for_input(after)
-        (seq,) = _DELETE.unpack_from(self._input.data, at)
-        self._consume(after)
-        if self._is_refused():
+    def _delete(self, start: int, now: int) -> bool:
+        command_end = start + _DELETE.size
+        if len(self._input.data) < command_end:
+            return self._wait_for_input(command_end)
+        (seq,) = _DELETE.unpack_from(self._input.data, start)
+        self._consume(command_end)
+        if self._refuse_if_unavailable():
             return True
         engine = self.engine
         job = engine.job(seq)
@@ -251,19 +253,19 @@ class GoqueueConnection(Connection):
         self.reply(OK)
         return True
 
-    def _reserve(self, at: int, now: int) -> bool:
+    def _reserve(self, start: int, now: int) -> bool:
         data = self._input.data
-        end = self._end_of_name(at)
+        end = self._end_of_name(start)
         if end < 0:
             return self._wait_for_input(len(data) + 1)
-        after = end + 1 + _RESERVE.size
-        if len(data) < after:
-            return self._wait_for_input(after)
+        command_end = end + 1 + _RESERVE.size
+        if len(data) < command_end:
+            return self._wait_for_input(command_end)
         (timeout,) = _RESERVE.unpack_from(data, end + 1)
-        self._consume(after)
-        if self._is_refused():
+        self._consume(command_end)
+        if self._refuse_if_unavailable():
             return True
-        names: tuple[str, ...] = (queue_name(data[at:end]),)
+        names: tuple[str, ...] = (decode_queue_name(data[start:end]),)
         if self.hub.stopping:
             names = ()  # the server stops: no job is leased
         job = self.engine.lease(names, "", GOQUEUE, now)
@@ -287,7 +289,7 @@ class GoqueueConnection(Connection):
 
     def _reply_with_job(self, job: Job) -> None:
         if job.stored_size > MAX_DIRECT_READ:
-            if not self.read_first([job], self._reply_with_first):
+            if not self.start_payload_read([job], self._reply_with_first):
                 payload = self.engine.payload(job)
                 self.reply_with_large_job(job, reserved_head(job, len(payload)), payload, b"")
             return
@@ -296,7 +298,7 @@ class GoqueueConnection(Connection):
 
     # Errors
 
-    def _is_refused(self, *, pushes: bool = False) -> bool:
+    def _refuse_if_unavailable(self, *, pushes: bool = False) -> bool:
         """Refuse a command while the store cannot be written."""
         if reason := self.store_problem(pushes=pushes):
             self.reply_error(self.unavailable_reply(reason))
@@ -311,7 +313,7 @@ def error_reply(text: str) -> bytes:
     return b"ERROR\0%b\0" % text.encode()
 
 
-def queue_name(name: bytes) -> str:
+def decode_queue_name(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:

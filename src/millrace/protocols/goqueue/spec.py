@@ -14,8 +14,8 @@ from .settings import GoqueueConfig
 
 
 class GoqueuePolicy(RetryPolicy):
-    """A job is ready again at its old place when the time to process has ended, also after a
-    failure that another protocol reports. After `max_attempts` leases it is dead.
+    """A job is ready again at its old place when its time to process has ended, even if another
+    protocol has reported a failure. After `max_attempts` leases it is dead.
     """
 
     expiry_error = ("LeaseExpired", "the time to process has expired")

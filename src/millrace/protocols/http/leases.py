@@ -42,7 +42,9 @@ def lease_jobs(engine: Engine, queues: tuple[str, ...], request: LeaseJobs, now:
 
 
 def requested_queues(request: LeaseJobs) -> tuple[str, ...]:
-    """Return the requested queues without duplicates."""
+    """Check the queue names and the lease duration of a request, and return its queues without
+    duplicates.
+    """
     queues = tuple(dict.fromkeys(request.queues))
     for name in queues:
         check_queue(name)
@@ -58,7 +60,7 @@ def make_waiter(queues: tuple[str, ...], request: LeaseJobs, owner: Any) -> Wait
 
 def end_lease(engine: Engine, tokens: LeaseTokens, request: EndLease, now: int) -> Job:
     """End or renew the lease that the token identifies; return its job."""
-    job = _held(engine, tokens.read(request.token), request.by, now)
+    job = _find_leased_job(engine, tokens.read(request.token), request.by, now)
     match request.action:
         case "complete":
             engine.complete(job, now, HTTP, result=request.result)
@@ -84,12 +86,14 @@ def _fail(engine: Engine, job: Job, request: EndLease, now: int) -> None:
     )
 
 
-def _held(engine: Engine, lease: LeaseToken, worker: str, now: int) -> Job:
-    """Return the job of a lease."""
+def _find_leased_job(engine: Engine, lease: LeaseToken, worker: str, now: int) -> Job:
+    """Return the job of a lease, leased again if a crash lost the lease. Raise CodedError if the
+    lease has ended.
+    """
     job = engine.job(lease.seq)
     if job is None:
         raise CodedError("The job no longer exists: it was completed or deleted.", "conflict")
-    if job.state == LEASED and job.holder_protocol == HTTP and LeaseToken.of(job) == lease:
+    if job.state == LEASED and job.holder_protocol == HTTP and LeaseToken.from_job(job) == lease:
         return job
     # A crash may lose a lease after its token was sent. The job is leased again with the same
     # number and time, so that the token stays valid after another crash.

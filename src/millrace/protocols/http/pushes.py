@@ -11,24 +11,24 @@ from millrace.records import PushJob
 from millrace.records.types import MAX_NAME, MAX_PAYLOAD, MAX_PUSHED, MAX_QUEUE_NAME
 
 #: The oldest job and this number of the newest jobs with the same id are examined.
-MAX_SAME_ID: Final = 16
+MAX_DUPLICATES: Final = 16
 
 
 def push_jobs(engine: Engine, new_jobs: list[PushJob], now: int) -> list[Job]:
     """Push all jobs, or none."""
     if not 0 < len(new_jobs) <= MAX_PUSHED:
         raise CodedError(f"A request must push 1 to {MAX_PUSHED} jobs.", "too large")
-    places: dict[str, int] = {}
+    index_by_jid: dict[str, int] = {}
     pushes = []
     for number, new in enumerate(new_jobs):
         check_queue(new.queue)
         if len(new.payload) > MAX_PAYLOAD:
             raise CodedError(f"A payload must not exceed {MAX_PAYLOAD:,} bytes.", "too large")
-        if new.jid and (new.jid in places or _is_active(engine, new.jid)):
+        if new.jid and (new.jid in index_by_jid or _is_active(engine, new.jid)):
             raise CodedError(f'A job with ID "{new.jid}" is still active.', "conflict")
-        pushes.append(_push(engine, new, number, places, now))
+        pushes.append(_new_job(engine, new, number, index_by_jid, now))
         if new.jid:
-            places[new.jid] = number
+            index_by_jid[new.jid] = number
     return engine.push_many(pushes, now)
 
 
@@ -37,7 +37,9 @@ def check_queue(name: str) -> None:
         raise CodedError(f"A queue name must have 1 to {MAX_QUEUE_NAME} bytes.")
 
 
-def _push(engine: Engine, new: PushJob, number: int, places: dict[str, int], now: int) -> NewJob:
+def _new_job(
+    engine: Engine, new: PushJob, number: int, index_by_jid: dict[str, int], now: int
+) -> NewJob:
     return NewJob(
         new.jid,
         new.kind,
@@ -52,17 +54,17 @@ def _push(engine: Engine, new: PushJob, number: int, places: dict[str, int], now
         blockers=[
             blocker
             for jid in dict.fromkeys(new.waits_for)
-            for blocker in _blockers(engine, jid, number, places)
+            for blocker in _blockers(engine, jid, number, index_by_jid)
         ],
         retention=new.retention,
     )
 
 
-def _blockers(engine: Engine, jid: str, number: int, places: dict[str, int]) -> list[int]:
+def _blockers(engine: Engine, jid: str, number: int, index_by_jid: dict[str, int]) -> list[int]:
     """Resolve a job id to an earlier job of the same request, or to its jobs that are not done."""
-    if jid in places:
-        return [places[jid] - number]
-    found = engine.find_all(jid, MAX_SAME_ID)
+    if jid in index_by_jid:
+        return [index_by_jid[jid] - number]
+    found = engine.find_all(jid, MAX_DUPLICATES)
     if not found:
         engine.caller.wait()  # an uncommitted change may have removed it
         raise CodedError(
@@ -74,5 +76,5 @@ def _blockers(engine: Engine, jid: str, number: int, places: dict[str, int]) -> 
 
 
 def _is_active(engine: Engine, jid: str) -> bool:
-    found = engine.find_all(jid, MAX_SAME_ID)
+    found = engine.find_all(jid, MAX_DUPLICATES)
     return any(job.state not in {DONE, DEAD} for job in found)

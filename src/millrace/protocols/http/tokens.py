@@ -25,7 +25,7 @@ class LeaseToken(NamedTuple):
     leased_at: int
 
     @classmethod
-    def of(cls, job: Job) -> "LeaseToken":
+    def from_job(cls, job: Job) -> "LeaseToken":
         return cls(job.seq, job.attempt, job.leased_at)
 
 
@@ -37,7 +37,7 @@ class LeaseTokens:
         #: Generates a secret key.
         self.make_key: Callable[[], bytes] = lambda: engine.random.randbytes(32)
 
-    def key(self) -> bytes:
+    def ensure_key(self) -> bytes:
         kept = self._engine.settings.get(LEASE_KEY)
         if kept is None:
             kept = self.make_key()
@@ -49,9 +49,9 @@ class LeaseTokens:
         return self._engine.is_setting_uncommitted(LEASE_KEY)
 
     def write(self, lease: LeaseToken) -> str:
-        named = "{}-{}-{}".format(*lease)
-        digest = blake2b(named.encode(), key=self.key(), digest_size=DIGEST_SIZE)
-        return f"{named}-{digest.hexdigest()}"
+        unsigned = "{}-{}-{}".format(*lease)
+        digest = blake2b(unsigned.encode(), key=self.ensure_key(), digest_size=DIGEST_SIZE)
+        return f"{unsigned}-{digest.hexdigest()}"
 
     def read(self, text: str) -> LeaseToken:
         *numbers, _digest = text.split("-")

@@ -105,14 +105,16 @@ class MasenkoConnection(Connection):
         if not self._lines.pending:
             self._handle_incomplete_line()
             return 0
-        line = self._lines.take()
+        line = self._lines.take_line()
         self._last_input_at = now
         self.execute_line(line, now)
         return 1 + len(line) // LONG_LINE
 
     def _handle_incomplete_line(self) -> None:
-        """Handle the input after the last complete line: TLS, a line that is too long, its end."""
-        if not self.is_native and is_web_request(self._lines.partial_head):
+        """Handle input without a complete line: a TLS handshake, a line that is too long, or the
+        end of the input.
+        """
+        if not self.passed_web_check and is_web_request(self._lines.partial_head):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
             self.reply_error(error_reply(f"line longer than {self.hub.max_line} bytes"))
@@ -121,11 +123,11 @@ class MasenkoConnection(Connection):
             self.closing = True
 
     def execute_line(self, line: bytes, now: int) -> None:
-        if not self.is_native:
+        if not self.passed_web_check:
             if is_web_request(line):
                 self.reject_web_client(self.hub)
                 return
-            self.is_native = True
+            self.passed_web_check = True
         verb, space, payload = line.partition(b" ")
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
@@ -183,7 +185,7 @@ class MasenkoConnection(Connection):
     def _alarm(self) -> tuple["MasenkoConnection", str]:
         return (self, HEARTBEAT)
 
-    def alarm(self, what: str, now: int) -> None:
+    def handle_alarm(self, name: str, now: int) -> None:
         """Close the connection of a silent client, or set the alarm for the next check."""
         heartbeat = self.hub.heartbeat
         if not self._last_input_at:
@@ -215,8 +217,8 @@ class MasenkoConnection(Connection):
     # The end of a connection
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         self._input_ended = True
         return True
@@ -231,7 +233,7 @@ class MasenkoConnection(Connection):
         self.closing = True
         engine = self.engine
         engine.set_alarm(self._alarm, None)
-        self.drop_input()  # cancelled alarms are kept for a while
+        self.drop_input()  # a cancelled alarm keeps a reference to this connection for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
             engine.cancel_wait(self.waiter)
@@ -272,7 +274,7 @@ class MasenkoConnection(Connection):
             self.respond(b"EMPTY", EMPTY)
             return
         if not self.caller.holder:
-            self.caller.holder = self.hub.name(now)
+            self.caller.holder = self.hub.new_holder_name(now)
             self.engine.leases.holders.add(self.caller.holder)
         if self.hub.stopping:
             queues = ()  # the server stops: no task is leased
@@ -318,7 +320,9 @@ class MasenkoConnection(Connection):
         self._reply_with_job(jobs[0])
 
     def _reply_with_job(self, job: Job) -> None:
-        if job.stored_size > MAX_DIRECT_READ and self.read_first([job], self._reply_with_first):
+        if job.stored_size > MAX_DIRECT_READ and self.start_payload_read(
+            [job], self._reply_with_first
+        ):
             return
         self.hub.responses[b"OK"] += 1
         self.reply_with_job(job, tasks.fetch_reply(job, self.engine.payload(job)))
@@ -338,17 +342,17 @@ class MasenkoConnection(Connection):
     def _ack(self, payload: bytes, now: int) -> None:
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "ackRequest")
-        self.engine.complete(self._acquired(seq, now), now, MASENKO)
+        self.engine.complete(self._require_acquired(seq, now), now, MASENKO)
         self.respond_ok()
 
     def _nack(self, payload: bytes, now: int) -> None:
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
-        job = self._acquired(seq, now)
+        job = self._require_acquired(seq, now)
         self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
         self.respond_ok()
 
-    def _acquired(self, seq: int, now: int) -> Job:
+    def _require_acquired(self, seq: int, now: int) -> Job:
         job = self._find(seq, now)
         if job is None:
             self.caller.wait()  # its end can be uncommitted
@@ -386,7 +390,7 @@ class MasenkoConnection(Connection):
         if verb == b"DONE":
             self._execute(MasenkoConnection._done, payload, now)
         else:
-            transaction.take(verb, payload)
+            transaction.add_command(verb, payload)
 
     def _done(self, payload: bytes, now: int) -> None:
         transaction, self._transaction = self._transaction, None
@@ -465,7 +469,8 @@ class MasenkoConnection(Connection):
             self.reply_error(self.unavailable_reply(engine.unavailable or "a commit failed"))
             return
         if engine.durable:
-            self.caller.must_wait = False  # the seal is durable: no later refusal undoes it
+            # The sealed transaction is durable: no refused commit can undo it.
+            self.caller.must_wait = False
         self.respond(b"OK", _ids_reply(ids))
 
     def _carry_out(self, name: str, now: int) -> Generator[None, None, bool]:

@@ -20,7 +20,9 @@ _MAX_TEXT: Final = 256
 
 
 def parse_duration(text: str) -> int:
-    """An optional sign, then one or more numbers, each with its unit; or ValueError."""
+    """Parse a duration to nanoseconds: an optional sign, then numbers, each with a unit. Raise
+    ValueError for other text.
+    """
     rest = text[1:] if text[:1] in {"+", "-"} else text
     if rest == "0":
         return 0
@@ -44,7 +46,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """`45s`, `1m30s`, `1.5s`, `500ms`, `1h0m0s`."""
+    """Format a duration as Go does: `45s`, `1m30s`, `1.5s`, `500ms`, `1h0m0s`."""
     if nanoseconds == 0:
         return "0s"
     for unit, size in (("ns", 1), ("\u00b5s", 1_000), ("ms", 1_000_000)):

@@ -1,4 +1,6 @@
-"""The JSON of the frequent commands. It is not compiled: mypyc drops the keywords of structs."""
+"""The JSON of the frequent commands. This module is not compiled, because mypyc ignores the keyword
+arguments of struct classes.
+"""
 
 from typing import Final
 
@@ -9,7 +11,7 @@ DEFAULT_RETRY: Final = 20
 ABSENT: Final = msgspec.Raw()
 
 
-class PushForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class PushArguments(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     name: str = ""
     queue: str = DEFAULT_QUEUE
     deadqueue: str = ""
@@ -19,10 +21,10 @@ class PushForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     blocked_by: list[int] = []
 
 
-class FetchForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class FetchArguments(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     queues: tuple[str, ...] | None = (DEFAULT_QUEUE,)
     timeout: int | str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class AckForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class AckArguments(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     id: int = 0

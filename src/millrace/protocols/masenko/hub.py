@@ -32,7 +32,7 @@ class MasenkoHub(Hub):
         #: INFO contains metrics in the spec, and not in the original.
         self.with_metrics = dialect != "original"
         #: The limits of the original's log apply in its dialect: bytes of a payload, and of all
-        #: records of a transaction. 0: none but those of the server.
+        #: records of a transaction. 0 means that only the server's limits apply.
         self.max_payload = MAX_LOG_PAYLOAD if dialect == "original" else 0
         self.max_transaction = MAX_LOG_RECORD if dialect == "original" else 0
         self.max_line = max_line
@@ -51,7 +51,7 @@ class MasenkoHub(Hub):
             "masenko_responses_total": {verb.decode(): n for verb, n in self.responses.items()},
         }
 
-    def name(self, now: int) -> str:
+    def new_holder_name(self, now: int) -> str:
         """A name that no connection has had before, in this run of the server or an earlier one:
         the store contains leases with such names.
         """

@@ -7,7 +7,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.states import LEASED, READY, SCHEDULED
 
 from .hub import MasenkoHub
-from .replies import encoded
+from .replies import encode_string
 
 #: Queues that one slice writes.
 INFO_BATCH_SIZE: Final = 500
@@ -24,7 +24,7 @@ def write_info(hub: MasenkoHub) -> Generator[None, None, bytes]:
     queues: list[bytes] = []
     totals: list[bytes] = []
     for number, queue in enumerate(known, 1):
-        name, counts = encoded(queue.name), _counts(queue)
+        name, counts = encode_string(queue.name), _counts(queue)
         queues.append(b'{"name":%b,%b}' % (name, counts))
         if hub.with_metrics:
             totals.append(b"%b:{%b}" % (name, counts))

@@ -20,15 +20,16 @@ from millrace.protocols.registry import MASENKO
 from millrace.protocols.times import parse_rfc3339
 
 from . import durations
-from .forms import DEFAULT_QUEUE, AckForm, FetchForm, PushForm
-from .replies import MAX_ECHO, encoded, safe
+from .forms import DEFAULT_QUEUE, AckArguments, FetchArguments, PushArguments
+from .replies import MAX_ECHO, encode_string, escape_html
 
 UNREADABLE: Final = "cannot unmarshal payload"
 MAX_RETRY: Final = 255
 MAX_BLOCKERS: Final = 255
 MAX_NAME: Final = 255
 MAX_TIME_LENGTH: Final = 64
-#: Backslashes in a longer line with lone surrogates: examining them takes some milliseconds.
+#: Maximum number of backslashes in a long line with lone surrogates. Examining this number takes a
+#: few milliseconds.
 MAX_BACKSLASHES: Final = 10_000
 #: The lease duration for workers of protocols with deadlines; Masenko has none.
 LEASE_DURATION: Final = 1800 * SECOND
@@ -42,24 +43,24 @@ _SPACES: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]++', re.DOTALL)
 _valid_names: dict[str, bytes] = {}
 
 
-_decode_push = msgspec.json.Decoder(PushForm).decode
-_decode_fetch = msgspec.json.Decoder(FetchForm).decode
-_decode_ack = msgspec.json.Decoder(AckForm).decode
+_decode_push = msgspec.json.Decoder(PushArguments).decode
+_decode_fetch = msgspec.json.Decoder(FetchArguments).decode
+_decode_ack = msgspec.json.Decoder(AckArguments).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+_DECODE_ERRORS: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
 # PUSH
 
 
 def read_push(line: bytes) -> NewJob:
-    """Read a pushed task. Its size is not checked, its blockers are as the client wrote them."""
+    """Read a pushed task. Its size is not checked. Its blockers are as the client wrote them."""
     try:
         task = _decode_push(line)
-    except _REFUSED:
-        task = _push_as_in_go(line)
+    except _DECODE_ERRORS:
+        task = _scan_push(line)
     if not task.retry and line.find(b"-0") >= 0:
-        task = _push_as_in_go(line)  # a negative zero, or part of a date
+        task = _scan_push(line)  # a negative zero, or part of a date
     if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
     if (  # the usual push
@@ -82,9 +83,9 @@ def read_push(line: bytes) -> NewJob:
         place = BEFORE_ARRIVALS + due
     queue, dead_queue = task.queue or DEFAULT_QUEUE, task.deadqueue
     if not _is_name(queue) or (dead_queue and not _is_name(dead_queue)):
-        raise ClientError(f"invalid queue name {go_scanner.quoted(queue[:MAX_ECHO])}")
+        raise ClientError(f"invalid queue name {go_scanner.quote_as_go(queue[:MAX_ECHO])}")
     if not _is_name(task.name):
-        raise ClientError(f"invalid task name {go_scanner.quoted(task.name[:MAX_ECHO])}")
+        raise ClientError(f"invalid task name {go_scanner.quote_as_go(task.name[:MAX_ECHO])}")
     if len(task.blocked_by) > MAX_BLOCKERS:
         raise ClientError("at most 255 blocked by task IDs can be provided")
     return NewJob(
@@ -112,8 +113,9 @@ def check_blockers(push: NewJob, before: int) -> None:
 
 
 def check_size(push: NewJob, max_payload: int) -> None:
-    """Apply the limits of the original's log, if `max_payload` is not 0: it has a byte for the
-    length of a name, and two for that of a payload.
+    """Raise ClientError if a name or the payload exceeds the limits of the original's log, which
+    has one byte for the length of a name and two for that of a payload. If `max_payload` is 0,
+    there are no limits.
     """
     if not max_payload:
         return
@@ -130,15 +132,15 @@ def check_size(push: NewJob, max_payload: int) -> None:
 
 def blocker_seqs(numbers: list[int], next_seq: int, pushed: Sequence[int] = ()) -> list[int]:
     """The tasks that these numbers name; a negative number counts back in `pushed`. As in the
-    original, numbers above all known ids are cut to 32 bits, and a task that does not exist yet
-    blocks nothing: the new task is no blocker of itself.
+    original, numbers above all known ids are truncated to 32 bits. A task that does not exist yet
+    blocks nothing, so a task cannot block itself.
     """
     seqs = [pushed[n] if n < 0 else n if n < next_seq else n & _UINT32 for n in numbers]
     return [seq for seq in seqs if seq < next_seq]
 
 
-def _push_as_in_go(line: bytes) -> PushForm:
-    task = PushForm()
+def _scan_push(line: bytes) -> PushArguments:
+    task = PushArguments()
     try:
         for name, raw in _members(line):
             if name == "payload":
@@ -160,7 +162,7 @@ def _push_as_in_go(line: bytes) -> PushForm:
 
 def _integers(raw: bytes) -> list[int]:
     """The integers of an array that is known to be valid JSON."""
-    if go_scanner.kind(raw) != "array":
+    if go_scanner.go_type(raw) != "array":
         raise BadJson(UNREADABLE)
     inner = raw[1:-1].strip()
     return [_integer(each.strip()) for each in inner.split(b",")] if inner else []
@@ -184,7 +186,7 @@ def _is_name(text: str) -> bool:
     if _NAME.search(text) is None:
         return False
     if len(_valid_names) < 10_000 and len(text.encode()) <= MAX_NAME:
-        _valid_names[text] = encoded(text)
+        _valid_names[text] = encode_string(text)
     return True
 
 
@@ -193,12 +195,12 @@ def _is_name(text: str) -> bool:
 
 def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     """The queues in their order, and the timeout in microseconds."""
-    fetch = FetchForm()
+    fetch = FetchArguments()
     if line:
         try:
             fetch = _decode_fetch(line)
-        except _REFUSED:
-            fetch = _fetch_as_in_go(line)
+        except _DECODE_ERRORS:
+            fetch = _scan_fetch(line)
     timeout = fetch.timeout
     if isinstance(timeout, str):
         timeout = _duration(timeout)
@@ -216,8 +218,8 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     return tuple(dict.fromkeys(fetch.queues or ())), max(1, timeout // 1000)
 
 
-def _fetch_as_in_go(line: bytes) -> FetchForm:
-    fetch = FetchForm()
+def _scan_fetch(line: bytes) -> FetchArguments:
+    fetch = FetchArguments()
     try:
         for name, raw in _members(line):
             if name == "queues":
@@ -239,7 +241,7 @@ def _names(raw: bytes) -> tuple[str, ...]:
 def _timeout(raw: bytes) -> int | str | None:
     if raw == b"null":
         return None
-    if go_scanner.kind(raw) == "string":
+    if go_scanner.go_type(raw) == "string":
         text = decode_text(raw)
         _duration(text)
         return text
@@ -260,22 +262,22 @@ def read_id(line: bytes, next_seq: int, record: str) -> int:
     """The task id; `record` is the original's name of the request in errors."""
     try:
         number = _decode_ack(line).id
-    except _REFUSED:
+    except _DECODE_ERRORS:
         number = 0
     if 0 < number < next_seq:
         return number
-    number = _id_as_in_go(line, next_seq, record)
+    number = _scan_id(line, next_seq, record)
     if not number:
         raise ClientError("missing id")
     return number
 
 
-def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
+def _scan_id(line: bytes, next_seq: int, record: str) -> int:
     prefix = "unmarshal payload: "
-    what = go_scanner.kind(line.lstrip() or b" ")
+    what = go_scanner.go_type(line.lstrip() or b" ")
     try:
         if len(line) <= go_json.MAX_SLOW_PARSE_BYTES:
-            go_scanner.pieces(line)
+            go_scanner.top_level_values(line)
         elif what == "object":
             _members(line)
     except BadJson as problem:
@@ -290,7 +292,7 @@ def _id_as_in_go(line: bytes, next_seq: int, record: str) -> int:
         try:
             number = _unsigned(raw, max(_UINT32, next_seq - 1))
         except BadJson:
-            what = go_scanner.kind(raw)
+            what = go_scanner.go_type(raw)
             first = first or (f"number {raw.decode()}" if what == "number" else what)
     if first:
         raise ClientError(f"{prefix}{first} into Go struct field {record}.id of type uint32")
@@ -308,9 +310,9 @@ def _members(line: bytes) -> list[tuple[str, bytes]]:
         return go_scanner.members(line)
     try:
         found = _decode_members(line)
-    except _REFUSED as problem:
-        return _repaired_members(line, go_json.plain(problem))
-    return [(go_scanner.folded(key), bytes(raw)) for key, raw in found.items()]
+    except _DECODE_ERRORS as problem:
+        return _repaired_members(line, go_json.error_text(problem))
+    return [(go_scanner.fold_key(key), bytes(raw)) for key, raw in found.items()]
 
 
 def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
@@ -324,24 +326,24 @@ def _repaired_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
         raise BadJson(problem)
     try:
         decoded = _decode_members(repaired)
-    except _REFUSED as other:
-        raise BadJson(go_json.plain(other)) from None
-    found = [(go_scanner.folded(key), bytes(raw)) for key, raw in decoded.items()]
+    except _DECODE_ERRORS as other:
+        raise BadJson(go_json.error_text(other)) from None
+    found = [(go_scanner.fold_key(key), bytes(raw)) for key, raw in decoded.items()]
     if any(name == "payload" and rb"\ufffd" in raw for name, raw in found):
         raise BadJson(problem)
     return found
 
 
 def _elements(raw: bytes) -> list[bytes]:
-    if go_scanner.kind(raw) != "array":
+    if go_scanner.go_type(raw) != "array":
         raise BadJson(UNREADABLE)
-    return go_scanner.pieces(raw)
+    return go_scanner.top_level_values(raw)
 
 
 def decode_text(raw: bytes) -> str:
-    if go_scanner.kind(raw) != "string":
+    if go_scanner.go_type(raw) != "string":
         raise BadJson(UNREADABLE)
-    return go_scanner.string(raw)
+    return go_scanner.decode_string(raw)
 
 
 def _unsigned(raw: bytes, maximum: int) -> int:
@@ -366,20 +368,20 @@ def fetch_reply(job: Job, payload: bytes) -> bytes:
     queue, name = job.queue, job.kind or job.queue
     return b'OK {"id":%d,"queue":%b,"name":%b%b%b}\n' % (
         job.seq,
-        _valid_names.get(queue) or encoded(queue),
-        _valid_names.get(name) or encoded(name),
-        _payload(payload) if job.origin == MASENKO else _convert_payload(payload),
+        _valid_names.get(queue) or encode_string(queue),
+        _valid_names.get(name) or encode_string(name),
+        _payload_member(payload) if job.origin == MASENKO else _convert_payload(payload),
         b',"failures":%d' % min(job.failures, _UINT8) if job.failures else b"",
     )
 
 
-def _payload(payload: bytes) -> bytes:
+def _payload_member(payload: bytes) -> bytes:
     if not payload:
         return b""
     # A Qless worker can replace the payload by JSON with line feeds.
     if SPACE in payload or TAB in payload or CR in payload or LF in payload:
         payload = _compact(payload)
-    return b',"payload":' + safe(payload)
+    return b',"payload":' + escape_html(payload)
 
 
 def _convert_payload(payload: bytes) -> bytes:
@@ -387,7 +389,7 @@ def _convert_payload(payload: bytes) -> bytes:
     string, other bytes as base64, marked by the member `encoding`.
     """
     payload, in_base64 = as_json(payload)
-    shown = b',"payload":' + safe(_compact(payload))
+    shown = b',"payload":' + escape_html(_compact(payload))
     return b'%b,"encoding":"%b"' % (shown, BASE64.encode()) if in_base64 else shown
 
 
@@ -395,5 +397,5 @@ def _compact(payload: bytes) -> bytes:
     """JSON without the space between its parts, which stay as they are."""
     try:
         return msgspec.json.format(payload, indent=-1)
-    except _REFUSED:  # lone surrogates, or too deep for the decoder
+    except _DECODE_ERRORS:  # lone surrogates, or too deep for the decoder
         return _SPACES.sub(rb"\1", payload)

@@ -19,22 +19,22 @@ BLOCKER_SIZE: Final = 4
 ACK_SIZE: Final = 7
 #: The approximate memory of an operation besides its bytes.
 OPERATION_OVERHEAD: Final = 400
-_COMMIT: Final = "commit transaction: write to WAL: serialize operation: "
+_COMMIT_ERROR_PREFIX: Final = "commit transaction: write to WAL: serialize operation: "
 
 
 class Transaction:
     __slots__ = (
         "_acknowledged",
+        "_command_count",
         "_command_error",
         "_commit_error",
         "_engine",
         "_holder",
-        "_lines",
         "_max_payload",
         "_max_size",
         "_size",
         "operations",
-        "pushes",
+        "push_count",
     )
 
     def __init__(self, engine: Engine, holder: str, max_payload: int, max_size: int) -> None:
@@ -45,8 +45,8 @@ class Transaction:
         self._max_size = max_size
         #: The operations: tasks to push, and ids of tasks to acknowledge.
         self.operations: list[NewJob | int] = []
-        self.pushes = 0
-        self._lines = 0
+        self.push_count = 0
+        self._command_count = 0
         self._size = 2
         self._acknowledged: set[int] = set()
         #: The error of a command, and the error of the transaction as a whole.
@@ -58,12 +58,12 @@ class Transaction:
         """The approximate memory in bytes."""
         return self._size + OPERATION_OVERHEAD * len(self.operations)
 
-    def take(self, verb: bytes, payload: bytes) -> None:
+    def add_command(self, verb: bytes, payload: bytes) -> None:
         """Check a command, and keep it if all commands so far are valid."""
         if self._command_error:
             return
-        number = self._lines
-        self._lines += 1
+        number = self._command_count
+        self._command_count += 1
         try:
             if verb == b"PUSH":
                 self._push(payload)
@@ -75,10 +75,10 @@ class Transaction:
             self._fail(f"message {number}: {verb.decode()}: {problem}")
 
     def check(self) -> None:
-        """Raise the error of the transaction; the ids of its pushes are then skipped."""
+        """If the transaction has an error, skip the ids of its pushes and raise the error."""
         problem = self._command_error or self._commit_error
         if problem:
-            self._engine.skip_seqs(self.pushes)
+            self._engine.skip_seqs(self.push_count)
             raise ClientError(problem)
 
     def check_rule(self, push: NewJob) -> None:
@@ -91,15 +91,15 @@ class Transaction:
 
     def _push(self, payload: bytes) -> None:
         push = tasks.read_push(payload)
-        tasks.check_blockers(push, self.pushes)
+        tasks.check_blockers(push, self.push_count)
         self.check_rule(push)
-        self.pushes += 1
+        self.push_count += 1
         if self._commit_error:
             return
         try:
             tasks.check_size(push, self._max_payload)
         except ClientError as problem:
-            self._give_up(str(problem))
+            self._refuse_commit(str(problem))
             return
         names = len(push.queue.encode()) + len(push.kind.encode()) + len(push.dead_queue.encode())
         size = PUSH_SIZE + names + len(push.payload) + BLOCKER_SIZE * len(push.blockers)
@@ -117,12 +117,12 @@ class Transaction:
     def _keep(self, operation: NewJob | int, size: int) -> None:
         self._size += size
         if 0 < self._max_size < self._size:
-            self._give_up("buffer too small: size")
+            self._refuse_commit("buffer too small: size")
         else:
             self.operations.append(operation)
 
-    def _give_up(self, problem: str) -> None:
-        self._commit_error = _COMMIT + problem
+    def _refuse_commit(self, problem: str) -> None:
+        self._commit_error = _COMMIT_ERROR_PREFIX + problem
         self.operations.clear()
 
     def _fail(self, text: str) -> None:

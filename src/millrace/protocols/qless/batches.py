@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
-from millrace.protocols.payload_reads import forget, is_large, read_ahead
+from millrace.protocols.payload_reads import is_large, read_ahead, release_payload
 
 from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
@@ -81,7 +81,7 @@ def _written_in_slices(q: Qless, job: Job, write: JobWriter) -> Generator[None, 
             return b""
         return Parts((yield from with_data_in_slices(engine, job, write(q, job))))
     finally:
-        forget(engine, job)
+        release_payload(engine, job)
 
 
 def multiget(

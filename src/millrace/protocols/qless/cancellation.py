@@ -9,7 +9,7 @@ from typing import Final
 from millrace.engine.job import Job
 from millrace.engine.states import DONE
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, run_at_once
+from millrace.protocols.slices import SLICE_SIZE, run_all_slices
 
 from . import lua_values as lua
 from .arguments import Args, texts
@@ -30,7 +30,7 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
     for job in jobs:
-        run_at_once(_check_dependents(q, job, chosen))
+        run_all_slices(_check_dependents(q, job, chosen))
     for job in jobs:
         q.engine.remove_blockers(
             job

@@ -137,14 +137,14 @@ class QlessConnection(Connection):
         if request is None:
             self._incomplete = True
             self.closing = self._input_ended
-            if not self.is_native and is_web_request(self._requests.head):
+            if not self.passed_web_check and is_web_request(self._requests.head):
                 self.reject_web_client(self.hub)
             return 0
-        if not self.is_native and request:
+        if not self.passed_web_check and request:
             if self._requests.inline and is_web_request(b" ".join(request)):
                 self.reject_web_client(self.hub)
                 return 0
-            self.is_native = True
+            self.passed_web_check = True
         if request:
             self._execute(request, now)
         return 1
@@ -307,7 +307,7 @@ class QlessConnection(Connection):
         if self._requests:
             self.engine.set_alarm((self, "resume"), now)
 
-    def alarm(self, what: str, now: int) -> None:
+    def handle_alarm(self, name: str, now: int) -> None:
         """Wake the server after a blocked command, so that it processes the requests received
         since.
         """

@@ -91,7 +91,7 @@ def _check_password(connection: "QlessConnection", user: bytes, password: bytes,
     if user != b"default" or not right:
         if wanted:
             guess = f"{len(user)} {user!r} {password!r}"
-            logins.add(connection.address, guess, now / SECOND)
+            logins.count_wrong_password(connection.address, guess, now / SECOND)
         raise ClientError(BAD_LOGIN)
 
 

@@ -72,7 +72,7 @@ class QlessHub(Hub):
     def reload(self, settings: QlessConfig) -> None:
         self.password = settings.password
 
-    def alarm(self, what: str, now: int) -> None:
+    def handle_alarm(self, name: str, now: int) -> None:
         self.transactions.advance(now)
 
     def wake(self, now: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
-from millrace.protocols.globs import matcher, pattern_of
+from millrace.protocols.globs import check_pattern, matcher
 
 from .commands import (
     ANY,
@@ -96,18 +96,18 @@ def _span(have: int, first: bytes, last: bytes) -> slice:
 
 
 def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    matches = matcher(pattern_of(args[0]))
+    matches = matcher(check_pattern(args[0]))
     scratch = connection.hub.scratch.names(now, connection.scratch_prefix)
     found: list[Reply] = [name for name in scratch if matches(name)]
-    examined = 0
+    jobs_to_examine = 0
     for name in connection.hub.redis_view.names():
         if name and matches(name):
             found.append(name)
             if len(found) > MAX_KEYS_LISTED:
                 raise ClientError(f"ERR more than {MAX_KEYS_LISTED} keys match")
-        examined += NAME_COST + (len(name) or EXAMINED_COST)
-        if examined > SLICE_BYTES:
-            examined = 0
+        jobs_to_examine += NAME_COST + (len(name) or EXAMINED_COST)
+        if jobs_to_examine > SLICE_BYTES:
+            jobs_to_examine = 0
             yield
     return found
 
@@ -123,7 +123,7 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
         if not value or option not in {b"MATCH", b"COUNT"}:
             raise ClientError(SYNTAX)
         if option == b"MATCH":
-            pattern = pattern_of(value[0])
+            pattern = check_pattern(value[0])
         else:
             count = integer(value[0])
     if count < 1:

@@ -12,7 +12,7 @@ from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, HISTOGRAM_BUCKETS, DurationSummary, QueueDay
-from millrace.engine.tables import examined
+from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
@@ -66,7 +66,7 @@ def _completed(q: Qless) -> FoundJobs:
         None
         if job is None or not q.is_listed(job.queue)
         else (read_details(job).done_at, job.jid, job.seq, job)
-        for job in examined(q.engine.tables.done_kept)
+        for job in jobs_to_examine(q.engine.tables.done_kept)
     )
     order = yield from reverse_sort_in_slices(rows)
     return (yield from map_in_slices(order, lambda row: row[3]))
@@ -84,7 +84,7 @@ def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
 def _scheduled(q: Qless, now: int, queue: str) -> FoundJobs:
     q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
     waiting = yield from filter_in_slices(
-        examined(q.engine.tables.by_state(SCHEDULED)),
+        jobs_to_examine(q.engine.tables.by_state(SCHEDULED)),
         lambda job: job.queue == queue and not _is_due(q, job, now),
     )
     rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(waiting))
@@ -100,7 +100,7 @@ def _is_due(q: Qless, job: Job, now: int) -> bool:
 def _blocked(q: Qless, queue: str) -> FoundJobs:
     rows = (
         None if job is None or job.queue != queue else (put_at(job), job.seq, job)
-        for job in examined(q.engine.tables.by_state(BLOCKED))
+        for job in jobs_to_examine(q.engine.tables.by_state(BLOCKED))
     )
     order = yield from sort_in_slices(rows)
     return (yield from map_in_slices(order, lambda row: row[2]))
@@ -205,7 +205,7 @@ def _prune_workers(q: Qless, now: int) -> Generator[None, None, None]:
 def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[str], list[str]]]]:
     """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     leased = yield from filter_in_slices(
-        examined(q.engine.tables.leased),
+        jobs_to_examine(q.engine.tables.leased),
         lambda job: job.holder_protocol == QLESS and q.is_listed(job.queue),
     )
     rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(leased))
@@ -318,9 +318,9 @@ def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None,
             and job.failure.last_at // DAY == number_of_day
         )
 
-    found = yield from filter_in_slices(examined(q.engine.tables.dead), failed_then)
+    found = yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead), failed_then)
     return len(found) + len(
-        (yield from filter_in_slices(examined(q.engine.tables.dead_kept), failed_then))
+        (yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead_kept), failed_then))
     )
 
 

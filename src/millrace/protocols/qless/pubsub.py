@@ -8,7 +8,7 @@ change itself. If the change is refused, the message is dropped.
 from typing import TYPE_CHECKING, Final
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.globs import matcher, pattern_of
+from millrace.protocols.globs import check_pattern, matcher
 
 from .commands import (
     ANY,
@@ -163,7 +163,7 @@ def _pubsub(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
     pubsub, what = connection.hub.pubsub, args[0].upper()
     if what == b"CHANNELS":
         expect(args, 1, 2, "pubsub|channels")
-        matches = matcher(pattern_of(args[1] if len(args) == 2 else b"*"))
+        matches = matcher(check_pattern(args[1] if len(args) == 2 else b"*"))
         return [name for name in pubsub.channels if matches(name)]
     if what == b"NUMSUB":
         counts = ((name, len(pubsub.channels.get(name, ()))) for name in args[1:])

@@ -7,8 +7,8 @@ from typing import Any, Final
 from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.tables import examined
-from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.engine.tables import jobs_to_examine
+from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.slices import (
     SLICE_SIZE,
     at_once_if_short,
@@ -228,7 +228,7 @@ def group_of(job: Job) -> str:
 def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
     """Return the failed jobs by group, the oldest failure first, in slices."""
     groups: dict[str, list[tuple[int, int, Job]]] = {}
-    jobs = chain(examined(q.engine.tables.dead), examined(q.engine.tables.dead_kept))
+    jobs = chain(jobs_to_examine(q.engine.tables.dead), jobs_to_examine(q.engine.tables.dead_kept))
     for count, job in enumerate(jobs, 1):
         if job is not None and job.state == DEAD and q.is_listed(job.queue):
             failed_at = 0 if job.history.failure is None else job.history.failure.last_at
@@ -282,7 +282,7 @@ def _tracked(
             gone.append(jid)
         else:
             shown.append(with_data(q.engine, job, write(q, job)))
-            forget(q.engine, job)
+            release_payload(q.engine, job)
         if done % batches.JOBS_BATCH_SIZE == 0:
             yield
     return b'{"expired":%b,"jobs":%b}' % ((yield from strings_in_slices(gone)), finish(shown))

@@ -15,9 +15,9 @@ from millrace.engine.job import SECOND, Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, QueueDay
-from millrace.engine.tables import examined
+from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_at_once, sort_in_slices
+from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_all_slices, sort_in_slices
 
 from . import fields, listings, queries
 from .computed_keys import (
@@ -348,7 +348,7 @@ class RedisView:
                 return (yield from map_in_slices(order, lambda row: member(row[3])))
             rows = yield from sort_in_slices(
                 (score(job), self._jid(job)) if _is_in(job, queue, state) else None
-                for job in examined(self.engine.tables.by_state(state))
+                for job in jobs_to_examine(self.engine.tables.by_state(state))
             )
             return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
 
@@ -537,7 +537,7 @@ class RedisView:
             return [(name, b"%d" % count) for name, count in counts.items() if count]
 
         def read() -> Fields:
-            fields: Fields = run_at_once(slices())
+            fields: Fields = run_all_slices(slices())
             return fields
 
         def exists() -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.times import parse_rfc3339, rfc3339
+from millrace.protocols.times import format_rfc3339, parse_rfc3339
 
 INVALID_ARGS: Final = "Invalid command args"
 INVALID_FLAGS: Final = "Invalid command flags"
@@ -36,18 +36,18 @@ def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
     """
     arguments: list[bytes] = []
     flags: Flags = {}
-    good = True
+    well_formed = True
     for word in words:
         if word[:1] != b"-" or b"=" not in word:
             arguments.append(word)
             continue
         key, value = word[1:].split(b"=", 2)[:2]  # a second `=` and what follows is ignored
-        good = good and bool(key and value) and key not in flags
+        well_formed = well_formed and bool(key and value) and key not in flags
         flags[key] = value
-    return arguments, flags, good
+    return arguments, flags, well_formed
 
 
-# Numbers: decimal digits only, leading zeros are allowed
+# Numbers: decimal digits with optional leading zeros; parse_signed also accepts a sign
 
 
 def parse_unsigned(word: bytes, maximum: int, error: str) -> int:
@@ -104,7 +104,9 @@ def parse_name(word: bytes) -> str:
 
 
 def write_name(name: str) -> bytes:
-    """A queue's name in a line. Characters that only other protocols allow are escaped as `%0D`."""
+    """Return a queue name for a line. Characters that only other protocols allow are
+    percent-encoded, such as `%0D`.
+    """
     word = name.encode()
     return word if _NAME.fullmatch(word) else quote(name, safe="").encode()
 
@@ -138,9 +140,9 @@ def parse_time(word: bytes) -> int:
     raise ClientError("Invalid Time")
 
 
-def whole_second(microseconds: int) -> bytes:
-    """`2016-08-22T01:50:51Z`: fractions are not shown."""
-    return rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
+def format_second(microseconds: int) -> bytes:
+    """Format a time without fractions of a second: `2016-08-22T01:50:51Z`."""
+    return format_rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
 
 
 def parse_wait_timeout(word: bytes) -> int:

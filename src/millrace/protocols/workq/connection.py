@@ -32,12 +32,12 @@ CRLF: Final = b"\r\n"
 MAX_SKIPPED_BLOCK: Final = 64 << 20
 #: The maximum number of names in one `lease`.
 MAX_NAMES: Final = 10_000
-#: A `lease` creates the queues that it names while there are fewer than this.
+#: A `lease` creates the queues that it names, as long as fewer queues than this exist.
 MAX_QUEUES: Final = 100_000
-#: Queues that one slice of a `lease` with more names creates.
+#: Number of queues that one slice of a long `lease` creates.
 QUEUES_BATCH_SIZE: Final = 50
 #: The error group of failures by the `fail` command in the journal.
-FAILED: Final = "Failed"
+FAIL_GROUP: Final = "Failed"
 MAX_MESSAGE: Final = 1000
 
 
@@ -50,7 +50,7 @@ class WorkqCommand(NamedTuple):
     the size of the block.
     """
 
-    do: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
+    handler: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
     #: Commands with changes are refused while the store cannot be written.
     changes: bool
     arguments: int = 0
@@ -67,8 +67,8 @@ class WorkqConnection(Connection):
         self._input = ByteBuffer(hub.max_line)
         #: A command whose block is incomplete, and the block's size with CRLF.
         self._pending_command: tuple[WorkqCommand, list[bytes], Flags] | None = None
-        self._size = 0
-        #: The buffered input ends inside a command.
+        self._block_size = 0
+        #: Whether the buffered input ends inside a command.
         self._incomplete = False
         #: The number of bytes of a refused block that have not arrived, and its last two bytes so
         #: far.
@@ -124,37 +124,37 @@ class WorkqConnection(Connection):
             return self._take_block(now)
         if self._skipped_bytes_left:
             return self._skip_block()
-        line = self._input.line()
+        line = self._input.take_line()
         if line is None:
-            if not self.is_native and is_web_request(self._input.head):
+            if not self.passed_web_check and is_web_request(self._input.first_byte):
                 self.reject_web_client(self.hub)
             else:
                 self.closing = self._input.too_long
             return False
-        if not self.is_native:
+        if not self.passed_web_check:
             if is_web_request(line):
                 self.reject_web_client(self.hub)
                 return True
-            self.is_native = True
+            self.passed_web_check = True
         if line[-1:] != b"\r":
             self.closing = True
         else:
-            self._begin(line[:-1], now)
+            self._handle_line(line[:-1], now)
         return True
 
-    def _begin(self, line: bytes, now: int) -> None:
+    def _handle_line(self, line: bytes, now: int) -> None:
         args = line.split(b" ")
         verb = args.pop(0)
         if b"" in args:
             args = [word for word in args if word]
         flags: Flags = {}
-        good = True
+        well_formed = True
         if line.find(b" -") >= 0:
-            args, flags, good = arguments.split_flags(args)
+            args, flags, well_formed = arguments.split_flags(args)
         command = COMMANDS.get(verb)
         if command is None:
-            good = arguments.split_flags(line.split(b" "))[2]  # the first word can be a flag
-        if not good:
+            well_formed = arguments.split_flags(line.split(b" "))[2]  # the first word can be a flag
+        if not well_formed:
             self._refuse(arguments.INVALID_FLAGS, command, args)
         elif command is None and is_web_request(line):
             self.reject_web_client(self.hub)
@@ -169,14 +169,14 @@ class WorkqConnection(Connection):
             if size is None or not 0 <= size <= self.hub.max_block:
                 self._refuse(command.size_error, command, args)
                 return
-            self._pending_command, self._size = (command, args, flags), size + 2
+            self._pending_command, self._block_size = (command, args, flags), size + 2
             self._take_block(now)  # the block usually arrives with its line
 
     def _take_block(self, now: int) -> bool:
-        block = self._input.take(self._size)
+        block = self._input.take(self._block_size)
         if block is None:
-            end = self._size - len(CRLF)
-            if len(self._input) > end and self._input.at(end) != CRLF[0]:
+            end = self._block_size - len(CRLF)
+            if len(self._input) > end and self._input.byte_at(end) != CRLF[0]:
                 assert self._pending_command is not None
                 self._refuse_block(self._pending_command[0])
                 return True
@@ -229,7 +229,7 @@ class WorkqConnection(Connection):
         if engine.durable and not command.leases:
             self.caller.wait()
         try:
-            command.do(self, args, flags, block, now)
+            command.handler(self, args, flags, block, now)
         except ClientError as problem:
             self.reply_error(client_error(str(problem)))
         except UnknownObject:
@@ -245,15 +245,15 @@ class WorkqConnection(Connection):
     # The end of a connection
 
     def input_closed(self, now: int) -> bool:
-        """The client has closed its sending side: everything that it sent is answered. The session
-        detects whether the client has disconnected.
+        """Called when the client has closed its sending side. Return True: all commands received so
+        far are answered. The session detects whether the client has disconnected.
         """
         self._input_ended = True
         return True
 
     def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
-            self._give_up(now)
+            self._cancel_wait(now)
             self.reply(TIMEOUT)
 
     def connection_lost(self, now: int) -> None:
@@ -261,9 +261,9 @@ class WorkqConnection(Connection):
         self.drop_work()  # the generator refers to this connection
         self.hub.connections.discard(self)
         if self.waiter is not None:
-            self._give_up(now)
+            self._cancel_wait(now)
 
-    def _give_up(self, now: int) -> None:
+    def _cancel_wait(self, now: int) -> None:
         """End the wait, and cancel the job of a `run`."""
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
@@ -421,26 +421,28 @@ class WorkqConnection(Connection):
 
     def _reply_with_job(self, job: Job) -> None:
         if job.stored_size > MAX_DIRECT_READ:
-            if not self.read_first([job], self._reply_with_first):
+            if not self.start_payload_read([job], self._reply_with_first):
                 payload = self.engine.payload(job)
                 head = jobs.lease_head(job, len(payload), with_ttr=self.hub.with_ttr)
                 self.reply_with_large_job(job, head, payload, CRLF)
             return
-        reply = jobs.leased(job, self.engine.payload(job), with_ttr=self.hub.with_ttr)
+        reply = jobs.lease_reply(job, self.engine.payload(job), with_ttr=self.hub.with_ttr)
         self.reply_with_job(job, reply)
 
     def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
-        job = self._unfinished(args, flags)
+        job = self._job_for_result(args, flags)
         self.engine.complete(job, now, WORKQ, result=result, allow_unleased=True)
         self.reply_fixed(OK_REPLY)
 
     def _fail(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
-        job = self._unfinished(args, flags)
+        job = self._job_for_result(args, flags)
         message = result[:MAX_MESSAGE].decode("utf-8", "replace")
-        self.engine.fail(job, now, WORKQ, FAILED, message, [], result=result, allow_unleased=True)
+        self.engine.fail(
+            job, now, WORKQ, FAIL_GROUP, message, [], result=result, allow_unleased=True
+        )
         self.reply_fixed(OK_REPLY)
 
-    def _unfinished(self, args: list[bytes], flags: Flags) -> Job:
+    def _job_for_result(self, args: list[bytes], flags: Flags) -> Job:
         """The job that a result is for. An error waits until the state it reports is durable."""
         if flags:
             raise ClientError(arguments.INVALID_ARGS)
@@ -466,7 +468,7 @@ class WorkqConnection(Connection):
         self.reply_fixed(OK_REPLY)
 
     def _inspect(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        pieces = inspection.inspect_object(self.hub, args, flagged=bool(flags))
+        pieces = inspection.inspect_object(self.hub, args, has_flags=bool(flags))
         first = next(pieces)
         if first:
             self.reply(first)

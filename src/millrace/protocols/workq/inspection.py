@@ -9,10 +9,10 @@ from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY, SCHEDULED
-from millrace.engine.tables import examined
+from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.connection import MAX_JOINED_BYTES
 from millrace.protocols.errors import ClientError
-from millrace.protocols.payload_reads import forget, read_ahead
+from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.slices import sort_in_slices
 
 from . import arguments, jobs
@@ -20,8 +20,8 @@ from .hub import WorkqHub
 
 #: Longer replies are sent in pieces of about this size.
 PIECE_BYTES: Final = 65_536
-#: Up to this place in a queue, its first jobs are read at once.
-MAX_READY_AT_ONCE: Final = 500
+#: Maximum sum of offset and limit for which the first jobs are read in one step.
+MAX_READY_IN_ONE_STEP: Final = 500
 
 Pieces = Generator[bytes | None, None, None]
 
@@ -30,9 +30,9 @@ class UnknownObject(Exception):
     """The job or queue does not exist."""
 
 
-def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Pieces:
-    """The reply in pieces, because a hundred jobs can have a hundred megabytes. None is a slice
-    without a piece.
+def inspect_object(hub: WorkqHub, args: list[bytes], *, has_flags: bool) -> Pieces:
+    """Yield the reply in pieces, because a hundred jobs can have a hundred megabytes. Yield None
+    after a slice without a piece.
     """
     if not args:
         raise ClientError(arguments.INVALID_ARGS)
@@ -40,7 +40,7 @@ def inspect_object(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Pieces
     if known is None:
         raise ClientError(arguments.UNKNOWN_COMMAND)
     count, show = known
-    if len(args) != count + 1 or flagged:
+    if len(args) != count + 1 or has_flags:
         raise ClientError(arguments.INVALID_ARGS)
     return show(hub, args[1:])
 
@@ -49,23 +49,25 @@ def _job(hub: WorkqHub, args: list[bytes]) -> Pieces:
     job = jobs.find(hub.engine, arguments.parse_job_id(args[0]))
     if job is None:
         raise UnknownObject
-    yield from _written(hub.engine, [job])
+    yield from _write_jobs(hub.engine, [job])
 
 
 def _jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
-    queue, offset, limit = _span(hub.engine, args)
+    queue, offset, limit = _page_arguments(hub.engine, args)
     if offset >= queue.counts[READY]:
         shown: list[Job] = []
-    elif offset + limit <= MAX_READY_AT_ONCE:
+    elif offset + limit <= MAX_READY_IN_ONE_STEP:
         shown = list(islice(queue.ready.first(offset + limit), offset, None))
     else:
         order = yield from sort_in_slices(_ready_rows(queue.ready))
-        shown = _still_there(hub.engine, order[offset : offset + limit])
-    yield from _written(hub.engine, shown)
+        shown = _existing_jobs(hub.engine, order[offset : offset + limit])
+    yield from _write_jobs(hub.engine, shown)
 
 
 def _ready_rows(ready: ReadyQueue) -> Iterator[Any]:
-    """The jobs of a queue by their order, as `first` returns them: parked ones last."""
+    """Yield a sort key for each job, in the order of `first`: parked jobs last. Yield None for a
+    removed entry.
+    """
     for number, job in enumerate(ready.iter_for_check()):
         if job is None:
             yield None
@@ -76,29 +78,31 @@ def _ready_rows(ready: ReadyQueue) -> Iterator[Any]:
 
 
 def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
-    queue, offset, limit = _span(hub.engine, args)
+    queue, offset, limit = _page_arguments(hub.engine, args)
     shown: list[Job] = []
     if offset < queue.counts[SCHEDULED]:
         order = yield from sort_in_slices(_scheduled_rows(hub.engine, queue.name))
-        shown = _still_there(hub.engine, order[offset : offset + limit])
-    yield from _written(hub.engine, shown)
+        shown = _existing_jobs(hub.engine, order[offset : offset + limit])
+    yield from _write_jobs(hub.engine, shown)
 
 
 def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
-    for job in examined(engine.tables.scheduled):
+    for job in jobs_to_examine(engine.tables.scheduled):
         if job is not None and job.queue == queue:
             yield -job.rank, job.due_at, job.seq
         else:
             yield None
 
 
-def _still_there(engine: Engine, rows: list[Any]) -> list[Job]:
-    """The jobs of rows that end with their seqs, without those removed meanwhile."""
+def _existing_jobs(engine: Engine, rows: list[Any]) -> list[Job]:
+    """Return the jobs of the rows, whose last item is the seq. Jobs removed in the meantime are
+    omitted.
+    """
     found = [engine.job(row[-1]) for row in rows]
     return [job for job in found if job is not None]
 
 
-def _span(engine: Engine, args: list[bytes]) -> tuple[Queue, int, int]:
+def _page_arguments(engine: Engine, args: list[bytes]) -> tuple[Queue, int, int]:
     name = arguments.parse_name(args[0])
     offset, limit = arguments.parse_cursor_offset(args[1]), arguments.parse_limit(args[2])
     return _queue_of(engine, name), offset, limit
@@ -128,7 +132,7 @@ def _server(hub: WorkqHub, _: list[bytes]) -> Pieces:
     yield b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted %b\r\n" % (
         len(hub.connections),
         hub.engine.timer_counts.evicted,
-        arguments.whole_second(hub.started_at),
+        arguments.format_second(hub.started_at),
     )
 
 
@@ -157,14 +161,14 @@ def _lengths(queue: Queue) -> bytes:
     )
 
 
-def _written(engine: Engine, shown: list[Job]) -> Pieces:
+def _write_jobs(engine: Engine, shown: list[Job]) -> Pieces:
     piece = b"+OK %d\r\n" % len(shown)
     for job in shown:
         for _ in read_ahead(engine, job):
             yield None
         payload = engine.payload(job)
-        forget(engine, job)
-        before, after = jobs.described(job, len(payload))
+        release_payload(engine, job)
+        before, after = jobs.inspect_parts(job, len(payload))
         if len(payload) > MAX_JOINED_BYTES:  # only another protocol can push such a payload
             yield piece + before
             yield payload

@@ -16,7 +16,7 @@ from millrace.protocols.registry import WORKQ
 from . import arguments
 from .arguments import Flags
 
-#: `add` takes 32 bits with a sign; for `schedule` and `run` the spec also permits 0 to 2^32-1.
+#: `add` takes a signed 32-bit number; for `schedule` and `run` the spec also permits 0 to 2^32-1.
 MAX_ADD_PRIORITY: Final = (1 << 31) - 1
 MAX_PRIORITY: Final = (1 << 32) - 1
 MAX_FLAGS: Final = 3
@@ -80,7 +80,7 @@ def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> 
         name,
         retries,
         ttr * 1000,
-        b"%d %b" % (ttl, arguments.whole_second(due)),
+        b"%d %b" % (ttl, arguments.format_second(due)),
         rank,
         due if due > now else 0,
         position=AFTER_ARRIVALS + max(0, due),
@@ -139,7 +139,7 @@ def _find_alias(engine: Engine, jid: str) -> Job | None:
     return job if job is not None and id_of(job) == jid else None
 
 
-def leased(job: Job, payload: bytes, *, with_ttr: bool) -> bytes:
+def lease_reply(job: Job, payload: bytes, *, with_ttr: bool) -> bytes:
     """The reply to a lease. `with_ttr`: the TTR precedes the size, as in the original server."""
     jid, name = id_of(job).encode(), job.queue.encode()
     size = len(payload)
@@ -160,7 +160,7 @@ def result(jid: str, *, succeeded: bool, content: bytes) -> bytes:
     return b"+OK 1\r\n%b %d %d\r\n%b\r\n" % (jid.encode(), succeeded, len(content), content)
 
 
-def described(job: Job, size: int) -> tuple[bytes, bytes]:
+def inspect_parts(job: Job, size: int) -> tuple[bytes, bytes]:
     """A job as `inspect` shows it: the parts before and after its payload of this size."""
     ttl, _, time = (job.wire_fields if job.origin == WORKQ else b"0").partition(b" ")
     before = (
@@ -179,7 +179,7 @@ def described(job: Job, size: int) -> tuple[bytes, bytes]:
         b"fails %d" % job.failures,
         b"priority %d" % _priority(job),
         b"state %d" % _state(job),
-        b"created " + arguments.whole_second(job.created),
+        b"created " + arguments.format_second(job.created),
         *((b"time " + time,) if time else ()),
         b"",
     )
@@ -187,8 +187,8 @@ def described(job: Job, size: int) -> tuple[bytes, bytes]:
 
 
 def _priority(job: Job) -> int:
-    """The priority, also while the job is ahead of all others. Numbers of other protocols are
-    limited to the range of this one.
+    """Return the client's priority, even while the job is ahead of all others. Numbers of other
+    protocols are limited to the range of this one.
     """
     details = None if job.extra is None else job.extra.details
     rank = job.rank if details is None else details.rank

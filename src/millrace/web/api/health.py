@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from millrace.protocols.times import rfc3339
+from millrace.protocols.times import format_rfc3339
 from millrace.records import Health
 from millrace.records.types import Doc
 from millrace.web.context import RequestContext
@@ -37,7 +37,7 @@ async def health(context: RequestContext) -> FaktoryHealth:
     """Cheap: it reads nothing from disk and counts nothing."""
     found = await context.ask(Health, health=True)
     server = FaktoryServer("Faktory", found.faktory_version, found.connections, found.commands)
-    return FaktoryHealth(rfc3339(found.now), server)
+    return FaktoryHealth(format_rfc3339(found.now), server)
 
 
 async def ready(context: RequestContext) -> Readiness:
