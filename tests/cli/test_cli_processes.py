@@ -7,8 +7,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from millrace import __version__
+from millrace.cli.app import app
+from millrace.cli.commands import application
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 
@@ -43,6 +47,56 @@ def test_serve_starts_without_the_slow_modules_that_other_commands_use():
     assert "millrace.config" in modules
     slow = {"argparse", "asyncio", "difflib", "hashlib", "rich", "ssl", "tomllib", "typer"}
     assert modules & slow == set()
+
+
+def modules_of_command(*arguments: str) -> set[str]:
+    return modules_after(f"""
+        import io, sys
+        from contextlib import redirect_stdout
+        from millrace.cli import main
+        sys.argv = ["millrace", *{arguments}]
+        try:
+            with redirect_stdout(io.StringIO()):
+                main()
+        except SystemExit as end:
+            assert end.code == 0, end
+        """)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["version"], "commands"),
+        (["--version"], "commands"),
+        (["config", "--help"], "config"),
+        (["queues", "--help"], "listings"),
+        (["pause", "--help"], "verbs"),
+        (["faktory", "quiet", "--help"], "workers"),
+    ],
+)
+def test_a_command_imports_only_its_own_module(arguments: list[str], module: str):
+    modules = modules_of_command(*arguments)
+    assert f"millrace.cli.{module}" in modules
+    own_modules = {"config", "listings", "ship", "top", "verbs", "worker", "workers", "pipeline"}
+    others = {f"millrace.cli.{name}" for name in own_modules - {module}}
+    if module == "verbs":
+        others.remove("millrace.cli.listings")  # verbs have the same search
+    assert modules & others == set()
+    assert "millrace.engine.engine" not in modules
+
+
+def test_the_help_of_a_command_is_the_same_without_the_other_commands():
+    for name in get_command(app).commands:
+        alone = application(name)
+        assert name == "serve" or set(get_command(alone).commands) == {name}
+        helps = [CliRunner().invoke(each, [name, "--help"]).output for each in (alone, app)]
+        assert helps[0] == helps[1], name
+
+
+def test_an_unknown_command_suggests_a_similar_one():
+    ran = subprocess.run([MILLRACE, "queuse"], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert "queues" in ran.stderr
 
 
 def test_the_installed_command_is_this_one():

@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 
+import millrace.store.sqlite.reader
 from millrace.store import SqliteStore, StoreDamaged
 from millrace.store.sqlite.check import check_folder
 from millrace.store.sqlite.payloads import MAX_INLINE_PAYLOAD
@@ -232,6 +233,69 @@ def test_damage_during_operation_is_found_by_the_reader(scene, store):
         scene.engine.payload(job)
 
 
+def test_damage_of_the_payload_is_found_by_the_reader_of_a_part(scene, store):
+    job = scene.push(payload=LARGE)
+    commit(scene.engine, store)
+    assert scene.engine.payload_part(job, len(LARGE) - 5, 50) == LARGE[-5:]
+    store._db.execute("UPDATE payloads SET payload = zeroblob(length(payload))")
+    with pytest.raises(StoreDamaged, match="payload of job 1"):
+        scene.engine.payload_part(job, 100, 50)
+
+
+# A large database: a start does not read its payloads
+
+
+@pytest.fixture
+def large_database(monkeypatch):
+    monkeypatch.setattr(millrace.store.sqlite.reader, "MAX_VERIFIED_BYTES", 0)
+
+
+def edit(folder, statement: str) -> None:
+    db = sqlite3.connect(folder / "millrace.db", isolation_level=None)
+    assert db.execute(statement).rowcount == 1
+    db.close()
+
+
+@pytest.mark.usefixtures("large_database")
+def test_a_damaged_payload_of_a_large_database_is_found_when_it_is_read(
+    scene, store, folder, open_store
+):
+    damaged, other = scene.push("damaged", payload=LARGE), scene.push("other", payload=LARGE)
+    commit(scene.engine, store)
+    open_store.close()
+    edit(folder, f"UPDATE payloads SET payload = zeroblob({len(LARGE)}) WHERE seq = {damaged.seq}")
+    assert f"payload of job {damaged.seq}" in check_folder(folder).problems[0]
+    engine = recover(open_store())
+    with pytest.raises(StoreDamaged, match=f"payload of job {damaged.seq} does not match"):
+        engine.payload(engine.jobs[damaged.seq])
+    assert engine.payload(engine.jobs[other.seq]) == LARGE
+
+
+@pytest.mark.usefixtures("large_database")
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE payloads SET payload = x'00' WHERE seq = 2",
+        "UPDATE payloads SET sum = sum + 1 WHERE seq = 2",
+        "DELETE FROM payloads WHERE seq = 2",
+        "UPDATE payloads SET seq = 9 WHERE seq = 2",
+        "INSERT INTO payloads VALUES (9, 0, x'00')",
+        "INSERT INTO payloads VALUES (9, 0, x'')",
+    ],
+)
+def test_wrong_rows_of_a_large_database_are_found_at_the_start(
+    scene, store, folder, open_store, change
+):
+    for n in range(3):
+        scene.push(f"job-{n}", payload=LARGE)
+    commit(scene.engine, store)
+    open_store.close()
+    edit(folder, change)
+    assert check_folder(folder).problems
+    with pytest.raises(StoreDamaged, match="payloads"):
+        open_store().load()
+
+
 def test_a_read_does_not_hold_the_log(scene, store):
     job = scene.push(payload=LARGE)
     commit(scene.engine, store)
@@ -286,6 +350,17 @@ def test_large_payloads_are_not_read_ahead(scene, store):
     for n in range(20):
         assert scene.engine.payload(scene.engine.find(f"large-{n}")) == LARGE
         assert not store.payload_reader._ahead
+
+
+def test_a_damaged_payload_does_not_affect_the_jobs_before_it(scene, store):
+    jobs = pushed_small(scene, store, 20)
+    store._db.execute("UPDATE payloads SET payload = zeroblob(length(payload)) WHERE seq = 9")
+    for job in jobs:
+        if job.seq == 9:
+            with pytest.raises(StoreDamaged, match="payload of job 9"):
+                scene.engine.payload(job)
+        else:
+            assert scene.engine.payload(job) == payload_of(job.seq)
 
 
 def test_a_payload_that_was_read_ahead_and_replaced_is_read_again(scene, store):

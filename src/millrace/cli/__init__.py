@@ -41,6 +41,6 @@ def _application(arguments: list[str]) -> "tuple[Typer, str]":
 
         del arguments[0]
         return pipeline, "millrace pipeline"
-    from millrace.cli.app import app  # noqa: PLC0415 - loads every command
+    from millrace.cli.commands import application  # noqa: PLC0415 - loads typer
 
-    return app, "millrace"
+    return application(arguments[0] if arguments else ""), "millrace"

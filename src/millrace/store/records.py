@@ -21,6 +21,7 @@ from millrace.engine.change_set import ChangeSet
 from millrace.engine.details import JobDetails, LastError, LimitWait
 from millrace.engine.job import Extra, Failure, Job, JobTotals, LeaseHistory
 from millrace.engine.jobs_by_seq import JobsBySeq
+from millrace.engine.seq_set import SeqSet
 from millrace.engine.statistics import DurationSummary, QueueDay
 
 from .errors import ChecksumError
@@ -335,6 +336,20 @@ def decode_jobs(
         total += checksum
         jobs.put(seq, job_from_row(decode_any(record)))
     return total
+
+
+def stored_payloads(jobs: JobsBySeq) -> tuple[SeqSet, int, int, int]:
+    """The seqs of the jobs whose payload is in the store, their number and total, and the total
+    size of these payloads.
+    """
+    found, count, seqs, sizes = SeqSet(), 0, 0, 0
+    for job in jobs.each():
+        if job.stored_size:
+            found.add(job.seq)
+            count += 1
+            seqs += job.seq
+            sizes += job.stored_size
+    return found, count, seqs, sizes
 
 
 def apply_state(job: Job, row: list[Any]) -> None:

@@ -23,6 +23,14 @@ from .small_tables import RowSums
 PROGRESS_INTERVAL: Final = 50_000
 #: Below this size of the database, a thread costs more than it saves.
 _MIN_THREAD_BYTES: Final = 4 << 20
+#: A start reads all payloads of a database up to this size. In a larger one, each payload is
+#: verified when it is read: a million payloads of 1 KiB take 1.3 s of CPU.
+MAX_VERIFIED_BYTES: Final = 64 << 20
+_PAYLOAD_TOTALS: Final = """
+    SELECT count(*), coalesce(sum(sum), 0), coalesce(sum(seq), 0),
+        coalesce(sum(length(payload)), 0)
+    FROM payloads
+"""
 
 
 def open_read_only(path: Path, *, no_writer: bool = False) -> sqlite3.Connection:
@@ -132,18 +140,15 @@ class DatabaseContent:
             records.replay(blob, self.snapshot.jobs, self.touched)
 
     def _read_payloads(self) -> None:
-        """Read the checksums of the payloads and compare their sizes; Inspection reads the rest."""
-        found, jobs = 0, self.snapshot.jobs
-        for seq, checksum, size in self._db.execute(
-            "SELECT seq, sum, length(payload) FROM payloads"
-        ):
-            job = jobs.get(seq)
-            if job is None or job.stored_size != size:
-                raise ChecksumError(f"the payload of job {seq} has the wrong size or no job")
-            self.stored_payloads.add(seq)
-            found += checksum
-        if found != self.summary.payloads:
+        """Compare the totals of the table with the jobs, and the total of the checksums. SQLite
+        computes the totals: with a million rows this is three times as fast as reading them.
+        """
+        count, checksum, seqs, sizes = self._db.execute(_PAYLOAD_TOTALS).fetchone()
+        if checksum != self.summary.payloads:
             raise ChecksumError("payloads are missing, or older than the last turn")
+        self.stored_payloads, *expected = records.stored_payloads(self.snapshot.jobs)
+        if [count, seqs, sizes] != expected:
+            raise ChecksumError("payloads have no job, or another size than their job says")
 
     def read_stats(self) -> None:
         """Read the statistics, and compare the total of the checksums of all small tables."""
@@ -213,8 +218,9 @@ def _state(seq: int, checksum: int, record: bytes) -> list[Any]:
 
 class Inspection:
     """Checks the data that DatabaseContent does not read: the structure of the SQLite file, the
-    payloads and the whole outbox. For example, a free list that contains used pages causes damage
-    only later. The inspection has its own connection, and its own thread if the database is large.
+    whole outbox, and the payloads of a small database. For example, a free list that contains used
+    pages causes damage only later. The inspection has its own connection, and its own thread if
+    the database is large.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path, *, max_problems: int = 1) -> None:
@@ -223,8 +229,10 @@ class Inspection:
         self._max_problems = max_problems
         self._error: BaseException | None = None
         self.problems: list[str] = []
+        size = path.stat().st_size
+        self._reads_payloads = size <= MAX_VERIFIED_BYTES
         self._thread: Thread | None = None
-        if path.stat().st_size > _MIN_THREAD_BYTES:
+        if size > _MIN_THREAD_BYTES:
             self._thread = Thread(target=self._run, name="inspection", daemon=True)
             self._thread.start()
 
@@ -250,7 +258,8 @@ class Inspection:
         try:
             self.problems = structure_problems(self._db, self._max_problems)
             if not self.problems:
-                check_payloads(self._db)
+                if self._reads_payloads:
+                    check_payloads(self._db)
                 self._check_outbox()
         except BaseException as error:
             self._error = error
