@@ -291,7 +291,7 @@ def test_a_repair_of_a_large_server_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert shop.check(b"1") == {**NOTHING_WRONG, "checked": 10}
     lost_tag(shop)
     assert shop.check()["total"] == 1
-    with pytest.raises(ScriptError, match="A running server repairs up to 9"):
+    with pytest.raises(ScriptError, match="A running server with more than 9 jobs cannot"):
         shop.check(b"1")
 
 

@@ -234,7 +234,7 @@ def test_qless_keys_cannot_be_written(command_words):
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "a", "x").hears(b":1\r\n")
         client.asks(*command_words).hears_resp_error(
-            "ERR 'ql:list' is kept by Qless: only its own commands can change it"
+            "ERR 'ql:list' belongs to Qless: only Qless commands can change it"
         )
         client.asks("EXISTS", "a").hears(b":1\r\n")
 

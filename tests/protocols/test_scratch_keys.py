@@ -114,5 +114,5 @@ def test_qless_keys_are_not_scratch_keys(client: RespClient) -> None:
         ("ZREM", "ql:x", "1"),
     ):
         client.asks(*command_words).hears_resp_error(
-            "ERR 'ql:x' is kept by Qless: only its own commands can change it"
+            "ERR 'ql:x' belongs to Qless: only Qless commands can change it"
         )

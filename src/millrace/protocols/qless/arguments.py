@@ -14,7 +14,7 @@ def raw(args: Args, at: int) -> bytes | None:
 
 
 def text(args: Args, at: int, error: str) -> str:
-    """Return a name."""
+    """Return an argument as text. Raise ScriptError with `error` if it is missing."""
     if at >= len(args):
         raise ScriptError(error)
     return decode_name(args[at])
@@ -58,7 +58,7 @@ def options(args: Args, start: int) -> dict[str, bytes]:
 
 
 def tags(value: bytes) -> list[Any]:
-    """Tags are strings or numbers."""
+    """Decode a JSON list of tags. Raise ScriptError if a tag is neither a string nor a number."""
     found = lua.decode_list(value)
     for tag in found:
         if isinstance(tag, bool) or not isinstance(tag, str | int | float):
@@ -67,7 +67,9 @@ def tags(value: bytes) -> list[Any]:
 
 
 def jids(value: bytes) -> list[str]:
-    """A list of strings; numbers become strings, as in a script."""
+    """Decode a JSON list of jids. Numbers become strings, as in a script; raise ScriptError for
+    other items.
+    """
     return [as_jid(item) for item in lua.decode_list(value)]
 
 

@@ -41,7 +41,9 @@ RETIRE_BATCH_SIZE: Final = 100
 def complete(
     q: Qless, now: int, args: Args, staged: StagedJobs | None = None
 ) -> bytes | Generator[None, None, bytes]:
-    """jid, worker, queue, data, [next q] [delay d] [depends JSON]"""
+    """Complete a job, or put it into the next queue, and return its new state. Arguments: jid,
+    worker, queue, data, [next queue] [delay seconds] [depends jids].
+    """
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
@@ -151,7 +153,7 @@ def _advance(
 
 
 def fail(q: Qless, now: int, args: Args) -> bytes:
-    """jid, worker, group, message, data"""
+    """Fail a leased job, and return its jid. Arguments: jid, worker, group, message, data."""
     job, worker = _to_fail(q, now, args)
     if job.state != LEASED:
         state = q.shown_state(job)
@@ -164,7 +166,7 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
 
 
 def fail_any(q: Qless, now: int, args: Args) -> bytes:
-    """Fail a job in any state, by any worker."""
+    """Fail a job in any state, by any worker. The arguments are those of `fail`."""
     job, _ = _to_fail(q, now, args)
     if job.state in {DONE, DEAD}:
         # The engine fails only runnable jobs. The job is never due, so no worker can get it.
@@ -240,7 +242,9 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
 
 
 def retry(q: Qless, now: int, args: Args) -> int:
-    """jid, queue, worker, [delay, [group, message]]"""
+    """Retry a leased job, and return the number of remaining retries, -1 if there are none.
+    Arguments: jid, queue, worker, [delay, [group, message]].
+    """
     jid = text(args, 0, "Job(): no jid provided")
     queue = text(args, 1, 'Retry(): Arg "queue" missing')
     worker = text(args, 2, 'Retry(): Arg "worker" missing')

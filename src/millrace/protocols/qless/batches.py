@@ -1,4 +1,4 @@
-"""Replies with a large number of jobs: `pop` and `peek` with a large count run in slices."""
+"""Replies with jobs: a reply with many jobs, or with large ones, is written in slices."""
 
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final

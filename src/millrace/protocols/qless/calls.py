@@ -86,9 +86,9 @@ class QlessApi:
     ) -> Reply | Slices:
         """Run a command as a script would, and return the result of the script.
 
-        `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>. `now` is the server's time; `args`
-        contains the caller's time. Raises ScriptError, or QlessRefused if the command would change
-        state while the store fails.
+        `dialect` is A, B, C, D or T, or "spec" for QLESS.<COMMAND>. `now` is the server's time;
+        `args` contains the caller's time. Raises ScriptError, or QlessRefused if the command would
+        change state while the store fails.
         """
         qless = self.qless
         qless.refresh()
@@ -114,7 +114,8 @@ class QlessApi:
     def _answer(self, call: dialect_a.Call, now: int) -> Reply | Slices:
         time, limits, caller = call[1], self.engine.limits, self.engine.caller
         if time == dialect_a.NO_TIME:
-            # The clock of the client's last call applies; without one, each job has its own.
+            # The clock of the client's last call applies. If there was none, each job uses the
+            # clock that set its times.
             time = now + caller.clock_offset
             call = call._replace(now=time)
             caller.own_clock = caller.clock_offset != 0
@@ -171,7 +172,7 @@ class QlessApi:
         return flush.flush(qless, now, everything=everything)
 
     def forget_queue(self, name: str) -> None:
-        """Forget when the first job was put into a queue that the engine has forgotten."""
+        """Remove the recorded time of the first put into a queue that the engine has removed."""
         self.qless.refresh()
         self.qless.forget_queue(name)
 

@@ -24,7 +24,9 @@ CANCEL_BATCH_SIZE: Final = 50
 
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
-    """jids; they must include all jobs that depend on them"""
+    """Remove jobs, and return their jids. Arguments: jids; they must include all jobs that depend
+    on them.
+    """
     q.engine.caller.wait()  # a missing or completed job may have changed just now
     wanted = texts(args)
     chosen = set(wanted)

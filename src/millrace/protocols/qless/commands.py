@@ -101,6 +101,6 @@ def wrong_count(name: str) -> str:
 
 
 def expect(args: list[bytes], least: int, most: int, name: str) -> None:
-    """Reject a wrong number of arguments of a subcommand: `client|setname`."""
+    """Raise ClientError if a subcommand such as `client|setname` has too few or many arguments."""
     if not least <= len(args) <= most:
         raise ClientError(wrong_count(name))

@@ -55,7 +55,7 @@ from .transactions import WorkStep
 _HTTP_WORDS: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
-#: Types of most replies. This check is cheaper than a check for a generator.
+#: Types of most replies. A test of the type is cheaper than a test for a generator.
 PLAIN_REPLIES: Final = frozenset({bytes, int, str, list, type(None)})
 
 
@@ -308,8 +308,8 @@ class QlessConnection(Connection):
             self.engine.set_alarm((self, "resume"), now)
 
     def handle_alarm(self, name: str, now: int) -> None:
-        """Wake the server after a blocked command, so that it processes the requests received
-        since.
+        """Do nothing: the alarm wakes the server, which then processes the requests received during
+        the wait.
         """
 
     def timed_out(self, now: int) -> None:

@@ -33,8 +33,9 @@ def report(q: Qless, now: int, *, resolve: bool) -> Slices:
     if resolve and found.total:
         if len(q.engine.tables.jobs) > MAX_REPAIRED_JOBS:
             raise ScriptError(
-                f"ConsistencyCheck(): {found.total} problems found. A running server repairs up "
-                f"to {MAX_REPAIRED_JOBS} jobs; a restart rebuilds all indexes"
+                f"ConsistencyCheck(): {found.total} problems found. A running server with more "
+                f"than {MAX_REPAIRED_JOBS} jobs cannot repair them; restart it to rebuild all "
+                "indexes"
             )
         consistency.repair(q.engine, now)
         _rebuild(q)

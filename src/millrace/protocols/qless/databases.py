@@ -19,7 +19,7 @@ def database_prefix(number: int) -> str:
 
 
 def database_of(name: str) -> str:
-    """Return the prefix of the database of an engine's name. It is empty for database 0."""
+    """Return the database prefix of a name in the engine. It is empty for database 0."""
     found = _DATABASE.match(name)
     return "" if found is None else found[0]
 
@@ -30,7 +30,7 @@ class DatabaseNames:
     hub: "QlessHub"
 
     def scoped(self, name: str) -> str:
-        """Return the engine's name for a client's name."""
+        """Return the name in the engine for a name that a client sent."""
         return self.hub.prefix + name
 
     def queue_name(self, name: str) -> str:

@@ -171,7 +171,9 @@ def _failed_job(q: Qless, jid: str) -> bytes:
 
 
 def _tracked(api: Any, call: Call) -> Any:
-    """Return the number 1 or 0. A job that does not exist can also be tracked."""
+    """Return 1 or 0, or without arguments the tracked jobs. A job that does not exist can also be
+    tracked.
+    """
     qless = api.qless
     if not call.args:
         return queries.tracked(qless, partial(job_text, alone=False))
@@ -200,8 +202,8 @@ def _check(api: Any, call: Call) -> Slices:
 
 
 def job_text(q: Qless, job: Job, *, alone: bool) -> JobText:
-    """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
-    job does not include its dependencies.
+    """Encode a job in the format of dialect A: decoded data, and history by stages. With `alone`,
+    the dependencies are omitted, as in the lists that pop, peek and failed return.
     """
     details = read_details(job)
     head = (
@@ -233,7 +235,9 @@ def job_text(q: Qless, job: Job, *, alone: bool) -> JobText:
 
 
 def _jobs(args: Args, *, spec: bool) -> Call:
-    """complete, offset, count; or state, now, queue, offset, count. The spec has no paging."""
+    """Translate `jobs`. Arguments: complete, offset, count; or state, now, queue, offset, count.
+    The spec has no paging.
+    """
     args = list(args)
     caller = NO_TIME
     if args[:1] != [b"complete"] and len(args) > 1:
@@ -246,7 +250,7 @@ def _jobs(args: Args, *, spec: bool) -> Call:
 
 
 def _tag(args: Args) -> Call:
-    """Add | remove, jid, now, tags; get, tag, offset, count; top"""
+    """Translate `tag`. Arguments: add | remove, jid, now, tags; get, tag, offset, count; or top."""
     if args[:1] in ([b"add"], [b"remove"]):
         caller = _time(args, 2)
         return Call("tag", caller, [*args[:2], *args[3:]], _nil_if_refused)
@@ -254,13 +258,13 @@ def _tag(args: Args) -> Call:
 
 
 def _track(args: Args) -> Call:
-    """No arguments; or track | untrack, jid, now, tags"""
+    """Translate `track`. Arguments: none, or track | untrack, jid, now, tags."""
     caller = _time(args, 2) if len(args) > 2 else NO_TIME
     return Call("track", caller, args[:2], _tracked)
 
 
 def _config(args: Args) -> Call:
-    """Get | set | unset, option, value"""
+    """Translate `config`. Arguments: get | set | unset, option, value."""
     action = decode_name(args[0]) if args else "get"
     if action not in {"get", "set", "unset"}:
         raise ScriptError(f"Config(): Unrecognized action {action}")
@@ -270,12 +274,12 @@ def _config(args: Args) -> Call:
 
 
 def _setconfig(args: Args) -> Call:
-    """option, value; the option is removed if there is no value"""
+    """Translate `setconfig`. Arguments: option, value. Without a value, remove the option."""
     return Call("config.set" if len(args) > 1 else "config.unset", NO_TIME, args, _unchanged)
 
 
 def _recur(args: Args) -> Call:
-    """On | off | get | update | tag | untag"""
+    """Translate `recur`. The first argument is on, off, get, update, tag or untag."""
     action = decode_name(args[0]) if args else ""
     rest = args[1:]
     if action == "on":

@@ -59,7 +59,7 @@ def unchanged(api: Any, call: Call) -> Reply:
 
 
 def listed(api: Any, call: Call) -> Any:
-    """Return a JSON list."""
+    """Run the command, and return `[]` for an empty list, where C returns `{}`."""
     return adapt(
         partial(unchanged, api, call), lambda reply: b"[]" if reply == lua.EMPTY_LIST else reply
     )
@@ -98,7 +98,7 @@ def pop(shape: ReplyShape, api: Any, call: Call) -> Any:
 
 
 def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
-    """queue, offset, count"""
+    """Return the jobs that the next pops would get, as JSON. Arguments: queue, offset, count."""
     text(call.args, 0, "Queue(): no queue name provided")
     offset = int(number(call.args, 1, 'Peek(): Arg "offset" missing or not a number: '))
     count = number(call.args, 2, 'Peek(): Arg "count" missing or not a number: ')
@@ -146,7 +146,9 @@ def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
 
 
 def complete(api: Any, call: Call) -> Reply:
-    """jid, worker, queue, data, next queue, options; some clients send `next` before that queue"""
+    """Complete a job. Arguments: jid, worker, queue, data, next queue, options. Some clients send
+    `next` before that queue.
+    """
     args, rest = call.args[:4], call.args[4:]
     if rest and not (rest[0] == b"next" and len(rest) % 2 == 0):
         rest = [b"next", *rest]
@@ -182,7 +184,7 @@ def tracked(shape: ReplyShape, api: Any, call: Call) -> Any:
 
 
 def by_state(api: Any, call: Call) -> Any:
-    """state, queue, offset, count"""
+    """Return a page of the jids of jobs in a state. Arguments: state, queue, offset, count."""
     if call.args[:1] != [b"throttled"]:
         return unchanged(api, call)
     return listings.throttled(api.qless, call.args[1:])
@@ -241,7 +243,7 @@ def _without_totals(stats: bytes) -> bytes:
 
 
 def unfail(api: Any, call: Call) -> Reply:
-    """queue, group, count"""
+    """Retry failed jobs, and return their number. Arguments: queue, group, count."""
     text(call.args, 0, 'queue.unfail(): Arg "queue" missing')
     if number(call.args, 2, 'Unfail(): Arg "count" not a number: ', 25) <= 0:
         raise ScriptError('Unfail(): Arg "count" must be greater than zero')
@@ -272,7 +274,9 @@ def recurring(api: Any, call: Call) -> Reply:
 
 
 def option(api: Any, call: Call) -> Reply:
-    """Return one option, or all options without a name, as in builds before `config.getAll`."""
+    """Return the named option, or all options if no name is given, as in builds before
+    `config.getAll`.
+    """
     chosen = {**DEFAULTS, **queries.config_of(api.qless)}
     return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
 
@@ -303,5 +307,5 @@ def throttle_encoded(api: Any, call: Call) -> Reply:
 
 
 def set_queue_throttle(api: Any, call: Call) -> Reply:
-    """queue, maximum"""
+    """Set the maximum of the throttle of a queue. Arguments: queue, maximum."""
     return of_queue(throttle, api, call._replace(args=call.args[:2]))

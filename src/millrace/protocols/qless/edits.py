@@ -25,7 +25,9 @@ UNFAIL_BATCH_SIZE: Final = 50
 
 
 def depends(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
-    """jid, on | off, jids or `all`"""
+    """Change the dependencies of a blocked job, and return 1. Arguments: jid, on | off, jids or
+    `all`.
+    """
     reply: int | Generator[None, None, int] = at_once_if_short(_depends(q, now, args))
     return reply
 
@@ -86,7 +88,7 @@ def _blocked_job(q: Qless, jid: str) -> Job:
 
 
 def priority(q: Qless, now: int, args: Args) -> int:
-    """jid, priority"""
+    """Set the priority of a job, and return it as an integer. Arguments: jid, priority."""
     jid = text(args, 0, "Job(): no jid provided")
     value = number(args, 1, 'Priority(): Arg "priority" missing or not a number: ')
     job = q.find(jid)
@@ -100,7 +102,9 @@ def priority(q: Qless, now: int, args: Args) -> int:
 
 
 def tag(q: Qless, now: int, args: Args) -> Any:
-    """Add | remove, jid, tags; get, tag, offset, count; top, offset, count"""
+    """Change the tags of a job and return them, or return tagged jobs or the most used tags.
+    Arguments: add | remove, jid, tags; get, tag, offset, count; or top, offset, count.
+    """
     wanted = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
     command = text(args, 0, wanted)
     if command == "get":
@@ -126,7 +130,9 @@ def tag(q: Qless, now: int, args: Args) -> Any:
 
 
 def track(q: Qless, now: int, args: Args) -> Any:
-    """No arguments: list the tracked jobs; or track | untrack, jid"""
+    """Return the tracked jobs, or change the tracking of a job and return whether it changed.
+    Arguments: none, or track | untrack, jid.
+    """
     if not args:
         return queries.tracked(q)
     command = text(args, 0, "")
@@ -148,7 +154,7 @@ def track(q: Qless, now: int, args: Args) -> Any:
 
 
 def log(q: Qless, now: int, args: Args) -> None:
-    """jid, message, data"""
+    """Add a message to the history of a job. Arguments: jid, message, data."""
     jid = text(args, 0, "Log(): Argument 'jid' missing")
     message = text(args, 1, "Log(): Argument 'message' missing")
     data = raw(args, 2)
@@ -161,7 +167,9 @@ def log(q: Qless, now: int, args: Args) -> None:
 
 
 def unfail(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
-    """queue, group, count"""
+    """Put failed jobs of a group into a queue, and return their number. Arguments: queue, group,
+    count.
+    """
     queue = text(args, 0, "Queue(): no queue name provided")
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
@@ -191,12 +199,12 @@ def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator
 
 
 def pause(q: Qless, now: int, args: Args) -> None:
-    """queues"""
+    """Pause queues. Arguments: queues."""
     _pause(q, now, args, paused=True)
 
 
 def unpause(q: Qless, now: int, args: Args) -> None:
-    """queues"""
+    """Unpause queues. Arguments: queues."""
     _pause(q, now, args, paused=False)
 
 
@@ -207,7 +215,7 @@ def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
 
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
-    """queues; removes only the names, not the jobs and the pauses"""
+    """Remove the names of queues, but not their jobs and pauses. Arguments: queues."""
     for name in map(q.queue_name, _some(args)):
         paused = q.is_paused(name)
         q.engine.forget_queue(name)
@@ -216,7 +224,7 @@ def forget_queue(q: Qless, now: int, args: Args) -> None:
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
-    """workers"""
+    """Remove workers from the list of workers. Arguments: workers."""
     for name in _some(args):
         q.workers.forget(q.scoped(name))
 
@@ -232,7 +240,7 @@ def _some(args: Args) -> list[str]:
 
 
 def config_set(q: Qless, now: int, args: Args) -> None:
-    """option, value"""
+    """Set an option. Arguments: option, value."""
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
     q.options.check(q.scoped(option))
@@ -241,7 +249,7 @@ def config_set(q: Qless, now: int, args: Args) -> None:
 
 
 def config_unset(q: Qless, now: int, args: Args) -> None:
-    """option"""
+    """Remove the value that was set for an option. Arguments: option."""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
     q.options.check(q.scoped(option))
     q.publisher.log({"event": "config_unset", "option": option})

@@ -62,7 +62,8 @@ class QlessHub(Hub):
         self.pubsub = PubSub(self)
         self.scratch = ScratchKeys(max_keys, max_scratch)
         self.transactions = RunningTransactions(self)
-        #: The command in progress is a pop: its reply waits only for earlier changes of its jobs.
+        #: Whether the current command is a pop, whose reply waits only for earlier changes of its
+        #: jobs.
         self.leased = False
         #: The number of connections since the start.
         self.connection_count = 0

@@ -76,7 +76,7 @@ class JobText(NamedTuple):
     """The JSON of a job before and after the value of its member `data`."""
 
     head: bytes
-    #: The value is a string that contains the data.
+    #: Whether the value is a string that contains the data.
     quoted: bool
     tail: bytes
 

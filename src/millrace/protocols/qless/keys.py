@@ -80,7 +80,7 @@ def _scratch(*keys: bytes) -> None:
     for key in keys:
         if key.startswith(QLESS_PREFIX):
             raise ClientError(
-                f"ERR '{shown(key)}' is kept by Qless: only its own commands can change it"
+                f"ERR '{shown(key)}' belongs to Qless: only Qless commands can change it"
             )
 
 
@@ -234,7 +234,9 @@ def _get(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _set(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """key, value, [NX | XX] [EX seconds | PX milliseconds] [GET]"""
+    """Set a string, and return OK, or with GET the old value. Arguments: key, value, [NX | XX] [EX
+    seconds | PX milliseconds] [GET].
+    """
     _scratch(args[0])
     scratch, key, words = connection.hub.scratch, _own(connection, args[0]), args[2:]
     expires, only, wants_old = 0, b"", False
@@ -319,7 +321,7 @@ def _rpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _pop(connection: "QlessConnection", args: list[bytes], now: int, *, left: bool) -> Answer:
-    """One item, or up to a number of them"""
+    """Remove and return one item, or a list of up to `count` items."""
     _scratch(args[0])
     scratch, key = connection.hub.scratch, _own(connection, args[0])
     if len(args) == 1:
@@ -457,7 +459,9 @@ def _srem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _zadd(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """key, (score, member)..."""
+    """Set scores in a sorted set, and return the number of new members. Arguments: key, (score,
+    member)...
+    """
     if len(args) % 2 == 0:
         raise ClientError(SYNTAX)
     _scratch(args[0])

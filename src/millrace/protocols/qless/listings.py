@@ -36,7 +36,9 @@ ENCODED_NAMES: Final = 2000
 
 
 def jobs(q: Qless, now: int, args: Args) -> Any:
-    """complete, offset, count; or state, queue, offset, count"""
+    """Return a page of the jids of jobs in a state. Arguments: complete, offset, count; or state,
+    queue, offset, count.
+    """
     state = text(args, 0, 'Jobs(): Arg "state" missing')
     first = 1 if state == "complete" else 2
     queue = ""
@@ -107,7 +109,7 @@ def _blocked(q: Qless, queue: str) -> FoundJobs:
 
 
 def throttled(q: Qless, args: Args) -> Any:
-    """queue, offset, count: the throttled jobs"""
+    """Return a page of the jids of throttled jobs. Arguments: queue, offset, count."""
     queue = q.queue_name(text(args, 0, 'Jobs(): Arg "queue" missing'))
     offset = int(number(args, 1, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(args, 2, 'Jobs(): Arg "count" not a number: ', 25))
@@ -115,7 +117,7 @@ def throttled(q: Qless, args: Args) -> Any:
 
 
 def _part(q: Qless, work: FoundJobs, offset: int, count: int) -> Generator[None, None, list[str]]:
-    """Return up to `count` names from `offset`. Negative values count from the end."""
+    """Return the jids of up to `count` jobs from `offset`. Negative values count from the end."""
     found = yield from work
     first, end = range_of(len(found), offset, offset + count - 1)
     return (yield from map_in_slices(found[first:end], lambda job: q.local(job.jid)))
@@ -163,7 +165,9 @@ def strings_in_slices(texts: list[str]) -> Generator[None, None, bytes]:
 
 
 def workers(q: Qless, now: int, args: Args) -> Any:
-    """No arguments for all; or one name"""
+    """Return the counts of all workers, or the jobs of the named worker. Arguments: none, or
+    worker.
+    """
     return at_once_if_short(_workers(q, now, args))
 
 
@@ -228,7 +232,7 @@ def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[s
 
 
 def tags_get(q: Qless, args: Args) -> Any:
-    """tag, offset, count"""
+    """Return a page of the jids of the jobs with a tag. Arguments: tag, offset, count."""
     tag = text(args, 0, 'Tag(): Arg "tag" missing')
     offset = int(number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
@@ -252,7 +256,7 @@ def _tagged(q: Qless, tag: str, offset: int, count: int) -> Generator[None, None
 
 
 def tags_top(q: Qless, args: Args) -> Any:
-    """offset, count: tags of two jobs or more, the most used first"""
+    """Return the tags of two jobs or more, the most used first. Arguments: offset, count."""
     offset = int(number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
     return at_once_if_short(_most_used(q, offset, count))
@@ -284,7 +288,7 @@ def _most_used(q: Qless, offset: int, count: int) -> Generator[None, None, bytes
 
 
 def stats(q: Qless, now: int, args: Args) -> Any:
-    """queue, date"""
+    """Return the statistics of a queue on one day. Arguments: queue, date."""
     queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
     date = lua.to_microseconds(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
     return at_once_if_short(_stats(q, now, queue, date // DAY))
@@ -325,7 +329,7 @@ def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None,
 
 
 def _spread(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:
-    """Return statistics with the keys of the code and the keys of the spec."""
+    """Return statistics with the keys of qless-core and the keys of the spec."""
     slots = spread.histogram if with_histogram else {}
     return {
         "std": float(b"%.14g" % spread.variance**0.5),

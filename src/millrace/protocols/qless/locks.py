@@ -27,7 +27,7 @@ from .state import Qless, is_held
 
 
 def pop(q: Qless, now: int, args: Args) -> list[Job]:
-    """queue, worker, count"""
+    """Lease up to `count` jobs of a queue, and return them. Arguments: queue, worker, count."""
     local = text(args, 0, "Queue(): no queue name provided")
     queue = q.queue_name(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
@@ -71,8 +71,8 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
 
 
 def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
-    """Return the jobs whose locks have expired, after the notification and the grace period. Add
-    the usage of their throttles before the expiry to `usage`.
+    """Report expired locks, and count the attempts whose grace period has ended. Return the jobs of
+    these attempts that are ready again. Add their throttles' usage to `usage`.
     """
     lost: list[Job] = []
     for job in q.engine.deadlines.expired(queue, now, count):
@@ -112,7 +112,7 @@ def _count_lost_attempt(q: Qless, job: Job, details: JobDetails, now: int) -> bo
 
 
 def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
-    """queue, count"""
+    """Return the jobs that the next pops would get. Arguments: queue, count."""
     queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
     count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
     found = q.engine.deadlines.expired(queue, now, offset + count)
@@ -140,7 +140,9 @@ def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
 
 
 def heartbeat(q: Qless, now: int, args: Args) -> int:
-    """jid, worker, data"""
+    """Extend the lock of a job, and return its new expiry time in seconds. Arguments: jid, worker,
+    data.
+    """
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # spelled as in the original
     data = checked_data(q, now, jid, worker, args[2]) if len(args) > 2 else None
@@ -160,7 +162,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
 
 
 def timeout(q: Qless, now: int, args: Args) -> None:
-    """jids"""
+    """Remove the locks of jobs. Arguments: jids."""
     for jid in texts(args):
         known = q.find(jid)
         if known is None:

@@ -49,7 +49,7 @@ def tonumber(word: bytes | None) -> Number | None:
 
 
 def number(value: Number) -> bytes:
-    """Format a number with `%.14g`. Times have four decimals."""
+    """Format a number with `%.14g`, which leaves four decimals for a time."""
     if isinstance(value, int):
         return b"%d" % value if -(10**14) < value < 10**14 else b"%.14g" % value
     return b"%.14g" % value
@@ -73,7 +73,7 @@ def to_microseconds(value: Number) -> int:
 
 
 def clock(value: Number) -> int:
-    """Return the time of a caller's clock. Times before 1970 do not exist."""
+    """Convert the time of a caller from seconds to microseconds. A time before 1970 becomes 0."""
     return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, to_microseconds(value))
 
 

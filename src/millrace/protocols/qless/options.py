@@ -25,7 +25,7 @@ MAX_CONCURRENCY: Final = "-max-concurrency"
 #: differently.
 _QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
 _HEARTBEAT_OF: Final = "heartbeat-"
-#: Options with a default that lists omit.
+#: Defaults of options that a list of all options omits.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 
 
@@ -105,7 +105,7 @@ class QlessOptions:
         return None if value is None else lua.tonumber(value.encode())
 
     def heartbeat(self, queue: str) -> int:
-        """Return the lock duration of a queue. The spec and the code use different option names."""
+        """Return the lock duration of a queue. The spec and qless-core differ in the option."""
         if not self.config:
             return self._usual_heartbeat
         queue = self._names.local(queue)

@@ -34,7 +34,9 @@ DEFAULT_RETRIES: Final = 5
 def put(
     q: Qless, now: int, args: Args, staged: StagedJobs | None = None
 ) -> bytes | Generator[None, None, bytes]:
-    """worker, queue, jid, klass, data, delay, options"""
+    """Put a job into a queue, and return its jid. Arguments: worker, queue, jid, klass, data,
+    delay, options.
+    """
     queue = text(args, 1, "Queue(): no queue name provided")
     jid = text(args, 2, 'Put(): Arg "jid" missing')
     klass = text(args, 3, 'Put(): Arg "klass" missing')
@@ -43,7 +45,7 @@ def put(
     chosen = options(args, 6)
     if chosen and staged is None and len(chosen.get("depends", b"")) > LONG_LIST:
         return with_staged(q, jid, chosen["depends"], lambda found: put(q, now, args, found))
-    name = q.queue_name(queue)  # the port may refuse it: before any change
+    name = q.queue_name(queue)  # checked before any change, because the port may refuse the queue
     job = q.find(jid)
     details = JobDetails() if job is None else ensure_details(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, details.priority
@@ -79,7 +81,7 @@ def put(
 
 
 def requeue(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
-    """Put a job that already exists."""
+    """Put a job that already exists. The arguments are those of `put`."""
     jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")

@@ -1,4 +1,4 @@
-"""Commands that read: jobs, queues, workers, failures, tags, statistics, options."""
+"""Commands that read jobs, queues, failures, tracked jobs and options."""
 
 from collections.abc import Callable, Generator
 from itertools import chain, islice
@@ -102,7 +102,7 @@ def _shown_stage(stage: Any, queue_key: str) -> dict[str, Any]:
 
 
 def stages(history: list[Any]) -> list[dict[str, Any]]:
-    """Return the history in the format of dialect A: the events in one queue after another."""
+    """Return the history in the format of dialect A: one entry per queue that the job was in."""
     found: list[dict[str, Any]] = []
     for when, what, more in history:
         if what == "put":
@@ -121,26 +121,26 @@ def dependencies(q: Qless, job: Job) -> list[str]:
 
 
 def get(q: Qless, now: int, args: Args) -> Any:
-    """jid"""
+    """Return a job, or None if it does not exist. Arguments: jid."""
     return batches.get(q, q.find(text(args, 0, "Job(): no jid provided")), job_text)
 
 
 def multiget(q: Qless, now: int, args: Args) -> Any:
-    """jids"""
+    """Return the jobs that exist. Arguments: jids."""
     return batches.multiget(q, args, job_text, lua.listed)
 
 
 def length(q: Qless, now: int, args: Args) -> int:
-    """queue"""
+    """Return the number of leased, ready and scheduled jobs of a queue. Arguments: queue."""
     queue = q.engine.queue(q.queue_name(text(args, 0, "Queue(): no queue name provided")))
     return 0 if queue is None else sum(queue.counts[s] for s in (LEASED, READY, SCHEDULED))
 
 
-# Queues and workers
+# Queues
 
 
 def queues(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
-    """No arguments for all; or one name"""
+    """Return the counts of all queues, or of the named queue. Arguments: none, or queue."""
     if args:
         return counts_json(q, now, q.queue_name(text(args, 0, "")))
     return list_queues(q, lambda name: counts_json(q, now, name), lua.listed)
@@ -166,7 +166,7 @@ def _many_queues(
 
 
 def queue_names(q: Qless) -> Generator[None, None, list[str]]:
-    """Return the engine's names of all queues, by the time of their first use, in slices."""
+    """Return the names of all queues in the engine, by the time of their first use, in slices."""
     seen, listed = q.first_seen, q.is_listed
     known = filter_in_slices(
         list(q.engine.tables.queues.values()), lambda queue: queue.registered and listed(queue.name)
@@ -200,7 +200,9 @@ def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
 
 
 def failed(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
-    """Groups with their counts; or group, start, limit"""
+    """Return the number of failed jobs per group, or a page of the jobs of one group. Arguments:
+    none, or group, start, limit.
+    """
     start = int(number(args, 1, 'Failed(): Arg "start" is not a number: ', 0))
     limit = int(number(args, 2, 'Failed(): Arg "limit" is not a number: ', 25))
     reply: bytes | Generator[None, None, bytes] = at_once_if_short(_failed(q, args, start, limit))
@@ -294,7 +296,9 @@ def config_of(q: Qless) -> dict[str, str]:
 
 
 def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
-    """All options, or one: a default is a number, a value that was set is text."""
+    """Return all options, or the named one. A default is a number; a value that a client set is
+    text. Arguments: none, or option.
+    """
     if not args:
         return lua.encode({**DEFAULTS, **config_of(q)})
     option = text(args, 0, "")

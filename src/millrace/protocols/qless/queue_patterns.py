@@ -54,7 +54,7 @@ def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
     packed = msgspec.msgpack.encode(value)
     if len(packed) > MAX_PATTERN_BYTES:
         raise ClientError(
-            f"OOM command not allowed: patterns have room for {MAX_PATTERN_BYTES} bytes"
+            f"OOM command not allowed: the patterns may use at most {MAX_PATTERN_BYTES} bytes"
         )
     q.engine.set_setting(_setting_key(q, key), packed if value else None)
 
@@ -151,7 +151,7 @@ def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
 
 
 def forget(q: Qless, name: str) -> bool:
-    """Remove all identifiers or all priorities."""
+    """Remove all identifiers or all priorities. Return False if there are none."""
     if not is_kept(q, name):
         return False
     _refuse_if_halted(q)

@@ -13,7 +13,9 @@ from .state import Qless
 
 
 def recur(q: Qless, now: int, args: Args) -> bytes:
-    """queue, jid, klass, data, "interval", seconds, offset, options"""
+    """Create or replace a recurring job, and return its jid. Arguments: queue, jid, klass, data,
+    "interval", seconds, offset, options.
+    """
     queue = text(args, 0, "Queue(): no queue name provided")
     jid = text(args, 1, 'RecurringJob On(): Arg "jid" missing')
     klass = text(args, 2, 'RecurringJob On(): Arg "klass" missing')
@@ -62,13 +64,15 @@ def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
 
 
 def unrecur(q: Qless, now: int, args: Args) -> int:
-    """jid"""
+    """Delete a recurring job, and return 1. Arguments: jid."""
     q.delete_recurring(q.scoped(text(args, 0, "Recurring(): no jid provided")))
     return 1
 
 
 def get(q: Qless, now: int, args: Args, *, decoded: bool = False) -> bytes | None:
-    """jid; `decoded`: the data as JSON, not as a string"""
+    """Return a recurring job, or None if it does not exist. With `decoded`, the data is JSON, not a
+    string. Arguments: jid.
+    """
     recurring = q.recurring.get(q.scoped(text(args, 0, "Recurring(): no jid provided")))
     return None if recurring is None else shown(q, recurring, decoded=decoded)
 
@@ -93,7 +97,7 @@ def shown(q: Qless, recurring: RecurringJob, *, decoded: bool = False) -> bytes:
 
 
 def update(q: Qless, now: int, args: Args) -> int:
-    """jid, (name, value)..."""
+    """Change options of a recurring job, and return 1. Arguments: jid, (name, value)..."""
     jid = text(args, 0, "Recurring(): no jid provided")
     known = q.recurring.get(q.scoped(jid))
     if known is None:
@@ -137,7 +141,7 @@ def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
 
 
 def tag(q: Qless, now: int, args: Args) -> bytes:
-    """jid, tags"""
+    """Add tags to a recurring job, and return its tags. Arguments: jid, tags."""
     recurring = _known(q, args, "Tag")
     recurring.tags = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
     q.put_recurring(recurring)
@@ -145,7 +149,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
 
 
 def untag(q: Qless, now: int, args: Args) -> bytes:
-    """jid, tags"""
+    """Remove tags from a recurring job, and return the remaining tags. Arguments: jid, tags."""
     recurring = _known(q, args, "Untag")
     away = set(texts(args, 1))
     recurring.tags = [tag for tag in recurring.tags if tag not in away]

@@ -1,8 +1,9 @@
 """The keys under `ql:` as Qless would store them in Redis, computed from the engine on each read.
 
-They serve clients that bypass the scripts: lengths of queues, due times, tests. Reading a value
-with a counter or an index takes constant time. The locked, scheduled and blocked jobs of a queue,
-and the jobs of a failure group or a worker, require a scan of all jobs in that state.
+They are for clients that bypass the scripts, for example to read the length of a queue or a due
+time, and for tests. Reading a value with a counter or an index takes constant time. The locked,
+scheduled and blocked jobs of a queue, and the jobs of a failure group or a worker, require a scan
+of all jobs in that state.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator

@@ -39,7 +39,7 @@ class Position(msgspec.Struct, array_like=True):
     #: The number of commands that are done.
     done: int
     database: int
-    #: The next command is a pop that has leased some of its jobs.
+    #: Whether the next command is a pop that has leased some of its jobs.
     leases: bool = False
 
 

@@ -22,8 +22,8 @@ from .names import restore_bytes
 
 #: Maximum length of a line: an inline command or a length.
 MAX_LINE: Final = 65_536
-#: Maximum number of bytes that are parsed at once: thousands of short requests in 1 ms. hiredis is
-#: not faster for larger requests.
+#: Maximum number of bytes that one step parses. This is enough for thousands of short requests and
+#: takes 1 ms. hiredis is not faster for larger requests.
 READ_BATCH_BYTES: Final = 1 << 15
 #: Maximum number of arguments that are parsed one by one in a step.
 READ_BATCH_ARGUMENTS: Final = 250
@@ -64,9 +64,10 @@ class RequestLimits:
         self.argument = argument
         self.request = request
         self.error_word = error_word
-        #: Maximum size of one request with few arguments, and of other data, that is parsed at
-        #: once. It cannot exceed any of the limits.
+        #: Maximum size of a single request with few arguments that one step parses. It cannot
+        #: exceed any of the limits.
         self.alone = min(LARGE_ARGUMENT, argument, request, arguments * MIN_ARGUMENT_BYTES)
+        #: Maximum size of other data that one step parses.
         self.at_once = min(READ_BATCH_BYTES, self.alone)
 
 
@@ -348,7 +349,7 @@ def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
 _SPACES: Final = b" \t\n\r\v\f"
 _ESCAPED: Final = {0x6E: b"\n", 0x72: b"\r", 0x74: b"\t", 0x62: b"\b", 0x61: b"\a"}
 _HEX: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
-#: Up to the next quote, backslash or space.
+#: Up to the next quote or space.
 _PLAIN: Final = re.compile(rb"[^\"'\s]+")
 _QUOTED: Final = {0x22: re.compile(rb'[^"\\]+'), 0x27: re.compile(rb"[^'\\]+")}
 
@@ -563,8 +564,8 @@ def encode_parts(value: Reply, protocol: int) -> Generator[None, None, list[byte
 
 
 def join_parts(parts: list[bytes]) -> Generator[None, None, list[bytes]]:
-    """Join the parts of a reply to one piece, those of a large reply to pieces of about
-    `LARGE_ARGUMENT`, in slices. A large part stays as it is. There is at least one part.
+    """Join the parts of a reply, in slices: into one piece, or for a large reply into pieces of
+    about `LARGE_ARGUMENT` bytes. Large parts are not copied.
     """
     pieces: list[bytes] = []
     start = size = total = 0

@@ -62,7 +62,7 @@ class ScratchKeys:
         #: Expiry times of keys. An expired key is removed when a command accesses it.
         self._expires: dict[bytes, int] = {}
         self._size = 0
-        #: Connections that wait for a list to have an item, the longest waiter first.
+        #: Connections that wait for an item in a list, the longest waiting first.
         self._waiters: dict[bytes, dict[QlessConnection, None]] = {}
         #: Lists that got an item while a connection waited for it.
         self.pushed: dict[bytes, None] = {}
@@ -256,7 +256,9 @@ class ScratchKeys:
         return True
 
     def expire(self, key: bytes, when: int, now: int) -> bool:
-        """Remove a key at that time, or now if the time has passed."""
+        """Remove a key at that time, or now if the time has passed. Return False if the key does
+        not exist.
+        """
         if self.get(key, now) is None:
             return False
         if when <= now:
@@ -286,8 +288,9 @@ class ScratchKeys:
     def _make_room(
         self, key: bytes, new: bool, more: int, now: int, *, keys: bool | None = None
     ) -> None:
-        """Account for data to be stored, or raise an error above a limit. `new`: the key needs
-        room too. `keys`: the number of keys grows; by default as `new`.
+        """Add `more` bytes to the size, and the size of the key if it is `new`. Raise ClientError
+        above a limit. `keys` tells whether the number of keys grows; by default, it grows if the
+        key is new.
         """
         if keys is None:
             keys = new
@@ -323,7 +326,9 @@ class ScratchKeys:
                 self._waiters.pop(key, None)
 
     def served(self, now: int) -> Iterator[tuple["QlessConnection", bytes, bytes]]:
-        """Return the connections with a finished wait, each with its key and item."""
+        """Remove the items that connections wait for, and return each connection with its key and
+        item.
+        """
         while self.pushed:
             key = next(iter(self.pushed))
             waiters = self._waiters.get(key)

@@ -43,7 +43,7 @@ _UNIFIED_PUT: Final = re.compile(
 _LIBRARY: Final = re.compile(rb"\b(?:Req|Q)less(?:API|Job|Queue|Worker)?\b\s*[.=]")
 _TITLE: Final = re.compile(rb"\s*--\s*(\w+)\(\d")
 _PREFIX: Final = re.compile(rb"\b(\w+)\(\): ")
-#: Titles of scripts that differ from the file name.
+#: Commands of dialect A by the title in the first line of the script.
 _TITLES: Final = {
     **{name.replace("_", ""): name for name in PER_COMMAND},
     "deregisterworker": "deregister_workers",

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 NO_SCRIPT: Final = "NOSCRIPT No matching script. Please use EVAL."
 UNKNOWN_SCRIPT: Final = (
-    "ERR Millrace runs no Lua: it serves the scripts of qless-core and reqless-core, and this is "
-    "not one of them. See QLESS.PUT and similar commands for calls without a script."
+    "ERR Millrace does not run Lua. It recognizes only the scripts of qless-core and reqless-core, "
+    "and this is not one of them. See QLESS.PUT and similar commands for calls without a script."
 )
 
 
@@ -102,7 +102,9 @@ def as_lua_returns(value: Answer) -> Answer:
 
 
 def _spec(name: str) -> Command:
-    """QLESS.PUT and the like: the number of keys, the keys, the arguments, as the spec has them."""
+    """Return the command QLESS.<NAME>. Its arguments are the number of keys, the keys and the
+    arguments, as in the spec.
+    """
 
     def call(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         keys, rest = _split([b"", *args])

@@ -244,7 +244,7 @@ class Qless(DatabaseNames):
     # Locks and due times
 
     def promote_found(self, job: Job, now: int) -> None:
-        """Make a job that clients see as waiting ready, before a client changes it."""
+        """If clients already see a job as waiting, make it ready before a client changes it."""
         if job.due_at <= now and self.engine.deadlines.is_found_due(job):
             self.engine.due_timers.promote(job, now)
 
@@ -265,7 +265,9 @@ class Qless(DatabaseNames):
         return (known is not None and known.paused) or queue in self.paused_ahead
 
     def pause(self, queue: str, now: int, *, paused: bool) -> None:
-        """Pause or unpause a queue. A queue that does not exist is not listed."""
+        """Pause or unpause a queue. For a queue that does not exist, record this until its first
+        put.
+        """
         known = self.engine.queue(queue)
         if known is not None and known.registered:
             self.engine.pause(queue, paused=paused, now=now)

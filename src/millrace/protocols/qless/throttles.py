@@ -178,12 +178,12 @@ def _wait(job: Job) -> tuple[int, str, int]:
 
 
 def _tid(q: "Qless", args: Args) -> str:
-    """Return the engine's name of a throttle."""
+    """Return the name of a throttle in the engine."""
     return q.scoped_throttle(text(args, 0, "Throttle(): no tid provided"))
 
 
 def get(q: "Qless", now: int, args: Args) -> bytes:
-    """throttle"""
+    """Return the id, the maximum and the time to live of a throttle. Arguments: throttle."""
     tid = _tid(q, args)
     maximum, ttl = q.throttles.maximum(tid, now), q.throttles.ttl(tid, now)
     return b'{"id":%b,"maximum":%b,"ttl":%d}' % (
@@ -194,7 +194,7 @@ def get(q: "Qless", now: int, args: Args) -> bytes:
 
 
 def set_(q: "Qless", now: int, args: Args) -> None:
-    """throttle, maximum, seconds to live"""
+    """Set the maximum and the time to live of a throttle. Arguments: throttle, maximum, seconds."""
     tid = _tid(q, args)
     error = 'Throttle(): Arg "{}" missing or not a number: '
     maximum = number(args, 1, error.format("maximum"))
@@ -204,27 +204,27 @@ def set_(q: "Qless", now: int, args: Args) -> None:
 
 
 def delete(q: "Qless", now: int, args: Args) -> None:
-    """throttle"""
+    """Delete a throttle. Arguments: throttle."""
     q.throttles.delete(_tid(q, args), now)
 
 
 def locks(q: "Qless", now: int, args: Args) -> list[str]:
-    """throttle"""
+    """Return the jids of the jobs that hold a throttle. Arguments: throttle."""
     return [q.local(job.jid) for job in q.throttles.holders(_tid(q, args))]
 
 
 def pending(q: "Qless", now: int, args: Args) -> list[str]:
-    """throttle"""
+    """Return the jids of the jobs that wait for a throttle. Arguments: throttle."""
     return [q.local(job.jid) for job in q.throttles.waiting(_tid(q, args))]
 
 
 def ttl(q: "Qless", now: int, args: Args) -> int:
-    """throttle"""
+    """Return the remaining seconds of a throttle, -1 if it does not expire. Arguments: throttle."""
     return q.throttles.ttl(_tid(q, args), now)
 
 
 def release(q: "Qless", now: int, args: Args) -> None:
-    """throttle, jids"""
+    """Release jobs from a throttle that they hold or wait for. Arguments: throttle, jids."""
     tid = _tid(q, args)
     for jid in texts(args, 1):
         q.throttles.release(tid, jid, now)
