@@ -19,11 +19,11 @@ from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory import info
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_WORKER_BATCH_SIZE, LOST_WORKER_TIMEOUT, FaktoryHub
-from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.qless.job_replies import JOBS_BATCH_SIZE
 from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS
 from millrace.protocols.spec import protocol_rules

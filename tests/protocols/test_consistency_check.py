@@ -17,7 +17,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import READY
 from millrace.protocols.qless import consistency
 from millrace.protocols.qless.calls import QlessApi
-from millrace.protocols.qless.errors import QlessRefused, ScriptError
+from millrace.protocols.qless.errors import ChangeRefused, ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.spec import protocol_rules
 from millrace.store import MemoryStore
@@ -248,7 +248,7 @@ def test_the_check_runs_while_the_store_fails_and_the_repair_does_not() -> None:
     shop.engine.unavailable = "disk full"
     assert shop.check()["consistent"]
     assert shop.check(b"0")["consistent"]
-    with pytest.raises(QlessRefused):
+    with pytest.raises(ChangeRefused):
         shop.check(b"1")
 
 

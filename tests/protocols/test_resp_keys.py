@@ -149,7 +149,7 @@ def test_expired_keys_free_space():
 
 
 def test_the_space_is_bounded():
-    with Resp(max_scratch=1000) as talk:
+    with Resp(max_scratch_bytes=1000) as talk:
         client = talk.connect()
         full = "OOM command not allowed: the scratch space has room for 10000 keys and 1000 bytes"
         client.asks("RPUSH", "a", "x" * 1000).hears_resp_error(full)

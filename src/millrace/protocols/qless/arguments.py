@@ -9,7 +9,7 @@ from .names import decode_name
 Args = list[bytes]
 
 
-def raw(args: Args, at: int) -> bytes | None:
+def argument_or_none(args: Args, at: int) -> bytes | None:
     return args[at] if at < len(args) else None
 
 
@@ -24,25 +24,25 @@ def texts(args: Args, start: int = 0) -> list[str]:
     return [decode_name(arg) for arg in args[start:]]
 
 
-def number(args: Args, at: int, error: str, default: lua.Number | None = None) -> lua.Number:
+def parse_number(args: Args, at: int, error: str, default: lua.Number | None = None) -> lua.Number:
     """Return a numeric argument. The error message ends with the invalid value."""
-    word = raw(args, at)
+    word = argument_or_none(args, at)
     if word is None and default is not None:
         return default
     found = lua.tonumber(word)
     if found is None:
-        raise ScriptError(error + shown(word))
+        raise ScriptError(error + describe_value(word))
     return found
 
 
 def option_number(word: bytes, error: str) -> lua.Number:
     found = lua.tonumber(word)
     if found is None:
-        raise ScriptError(error + shown(word))
+        raise ScriptError(error + describe_value(word))
     return found
 
 
-def shown(word: bytes | None) -> str:
+def describe_value(word: bytes | None) -> str:
     return "nil" if word is None else decode_name(word)
 
 
@@ -79,4 +79,4 @@ def as_jid(item: Any) -> str:
         return item
     if isinstance(item, bool) or not isinstance(item, int | float):
         raise ScriptError("Lua redis() command arguments must be strings or integers")
-    return lua.number(item).decode()
+    return lua.format_number(item).decode()
