@@ -138,7 +138,7 @@ def test_the_queues_in_info_are_counted_in_slices():
         turns += 1
     assert turns > 3000 // info.QUEUES_BATCH_SIZE
     [reply] = data_of(client)
-    assert reply.split(b"\r\n")[1] == info.write(client.hub, NOW)
+    assert reply.split(b"\r\n")[1] == info.encode_info(client.hub, NOW)
     queues = json.loads(reply.split(b"\r\n")[1])["faktory"]["queues"]
     assert list(queues) == [f"q{number:04}" for number in range(3000)]
     assert set(queues.values()) == {1}

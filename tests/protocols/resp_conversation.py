@@ -90,7 +90,7 @@ class FewCommands:
 
     def _put(self, jid: str, now: int) -> Reply:
         engine = self.hub.engine
-        if engine.unavailable:
+        if engine.unavailable_reason:
             raise ChangeRefused
         if not jid:
             raise ScriptError('Put(): Arg "jid" missing')
@@ -115,7 +115,7 @@ class FewCommands:
     def load_script(self, sha: str, script: Script) -> None:
         if sha in self.kept:
             return
-        if self.hub.engine.unavailable:
+        if self.hub.engine.unavailable_reason:
             raise ChangeRefused
         self.kept[sha] = script
         self.hub.engine.caller.must_wait = True

@@ -164,11 +164,11 @@ def wrong_count(s: SampleQless) -> None:
 
 
 def not_completed(s: SampleQless) -> None:
-    s.engine.done_kept.clear()
+    s.engine.done_untrimmed.clear()
 
 
 def not_failed(s: SampleQless) -> None:
-    s.engine.dead_kept.clear()
+    s.engine.dead_untrimmed.clear()
 
 
 def blocked_without_dependency(s: SampleQless) -> None:
@@ -245,7 +245,7 @@ def test_a_repair_unblocks_a_job_without_dependencies() -> None:
 
 def test_the_check_runs_while_the_store_fails_and_the_repair_does_not() -> None:
     shop = SampleQless().stock()
-    shop.engine.unavailable = "disk full"
+    shop.engine.unavailable_reason = "disk full"
     assert shop.check()["consistent"]
     assert shop.check(b"0")["consistent"]
     with pytest.raises(ChangeRefused):

@@ -146,7 +146,7 @@ def test_a_transaction_waits_for_its_commit_without_using_the_loop(port: StoredP
         port.step()
     port.advance()  # the last changes are not committed yet
     assert not port.client.replies
-    assert port.client.work_waits
+    assert port.client.long_command_waits
     assert port.engine.next_timer() is None
     assert list(port.engine.commit_waiters) == [port.hub]
 

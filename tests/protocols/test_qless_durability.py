@@ -307,7 +307,7 @@ def test_changes_are_refused_while_the_store_fails(
     furnish(kept)
     kept.commits()
     before = kept.seen()
-    kept.engine.unavailable = "disk full"
+    kept.engine.unavailable_reason = "disk full"
     try:
         change(kept)
     except ChangeRefused:

@@ -94,12 +94,12 @@ def test_written_patterns_are_settings_of_the_engine_and_bounded(
 def test_patterns_are_not_written_while_the_store_fails(talk: Reqless) -> None:
     client = talk.speaker()
     client.asks("RPUSH", "ql:qp:priorities", "x").hears(b":1\r\n")
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "the disk is full"))
     refusal = "MISCONF the disk is full: nothing was changed, try again later"
     client.asks("RPUSH", "ql:qp:priorities", "y").hears_resp_error(refusal)
     client.asks("HSET", "ql:qp:identifiers", "a", "b").hears_resp_error(refusal)
     client.asks("DEL", "ql:qp:priorities").hears_resp_error(refusal)
-    talk.acts(lambda world: setattr(world.engine, "unavailable", ""))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", ""))
     client.asks("LRANGE", "ql:qp:priorities", 0, -1).hears(array(bulk("x")))
 
 

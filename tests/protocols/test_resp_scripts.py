@@ -244,7 +244,7 @@ def test_only_changes_wait_for_the_commit():
 
 
 def halt(reason: str):
-    return lambda world: setattr(world.engine, "unavailable", reason)
+    return lambda world: setattr(world.engine, "unavailable_reason", reason)
 
 
 def test_while_the_store_fails_changes_are_refused():

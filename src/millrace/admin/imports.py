@@ -166,8 +166,8 @@ def _need_open(hub: AdminService, request: ImportJobs) -> None:
 
 def _check_kept(engine: Engine, undone: int) -> None:
     """Raise AdminError if the store has refused a slice."""
-    if engine.revert_count != undone or engine.unavailable:
-        reason = engine.unavailable or "the store failed"
+    if engine.revert_count != undone or engine.unavailable_reason:
+        reason = engine.unavailable_reason or "the store failed"
         raise AdminError(f"{reason}: repeat the import", "unavailable")
 
 

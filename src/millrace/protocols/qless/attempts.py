@@ -130,7 +130,7 @@ def _finish(q: QlessState, now: int, job: Job, result: bytes | None) -> bytes:
 
 def _retire(q: QlessState, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
-    kept = q.engine.retention.done_kept
+    kept = q.engine.retention.done_untrimmed
     oldest = now - q.options.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
         if ensure_details(job).done_at > oldest and len(kept) <= q.options.max_completed:

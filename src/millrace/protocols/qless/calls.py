@@ -101,10 +101,10 @@ class QlessApi:
             raise ScriptError("No Keys should be provided")
         else:
             call = _translate_unified(dialect, command, args)
-        if self.engine.unavailable:
+        if self.engine.unavailable_reason:
             if not _only_reads(call[0], call[2]):
                 raise ChangeRefused
-        elif self.engine.pushes_refused and call[0] in PUSH_COMMANDS:
+        elif self.engine.push_refusal_reason and call[0] in PUSH_COMMANDS:
             raise ChangeRefused
         elif self._scripts_revert_count != self.engine.revert_count:
             self._reload_scripts()

@@ -108,7 +108,7 @@ class QlessConnection(Connection):
 
     def drop_input(self) -> None:
         self._requests = RequestBuffer()
-        self.drop_work()
+        self.drop_long_command()
         self.multi.discard()
 
     def feed(self, data: bytes) -> None:
@@ -120,7 +120,7 @@ class QlessConnection(Connection):
 
     def run(self, now: int, max_cost: int) -> bool:
         if self.hub.transactions.exclusive is not None and self.waiter is None:
-            waits = self.work is not None or (self.has_input() and not self._incomplete)
+            waits = self.long_command is not None or (self.has_input() and not self._incomplete)
             return waits and not self.closing
         return super().run(now, max_cost)
 
@@ -186,8 +186,8 @@ class QlessConnection(Connection):
         if isinstance(answer, list) and len(answer) > LONG_LIST:
             answer = _as_long_command(answer)
         if answer.__class__ not in PLAIN_REPLY_TYPES and isinstance(answer, Generator):
-            self.begin_work(self._reply_in_slices(answer))
-            self.work_slice()
+            self.begin_long_command(self._reply_in_slices(answer))
+            self.run_slice()
             return
         reply: Any = answer
         if not isinstance(reply, NoReply):
@@ -218,7 +218,7 @@ class QlessConnection(Connection):
             must_wait = self.caller.must_wait
             # If the commit is refused, one error replaces all of them.
             self.replies += [
-                connection.Reply(piece, must_wait, optional=True) for piece in pieces[1:]
+                connection.Reply(piece, must_wait, drop_if_refused=True) for piece in pieces[1:]
             ]
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
@@ -255,7 +255,9 @@ class QlessConnection(Connection):
         except ClientError as problem:
             found = Error(str(problem))
         except ChangeRefused:
-            found = Error(_refusal(self.engine.unavailable or self.engine.pushes_refused))
+            found = Error(
+                _refusal(self.engine.unavailable_reason or self.engine.push_refusal_reason)
+            )
         finally:
             self.hub.prefix = ""
         self.hub.errors += 1
@@ -281,7 +283,7 @@ class QlessConnection(Connection):
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.drop_work()
+        self.drop_long_command()
         self.hub.connections.discard(self)
         self.hub.connections_with_messages.discard(self)
         self.hub.pubsub.leave(self)
@@ -296,7 +298,7 @@ class QlessConnection(Connection):
         self._awaited_keys = keys
         self.hub.scratch.add_waiter(keys, self)
         self.waiter = Waiter((), "", QLESS, self)
-        self.engine.wait(self.waiter, until)
+        self.engine.add_waiter(self.waiter, until)
 
     def take_item(self, key: bytes, item: bytes, now: int) -> None:
         """End a blocked command with the item that was pushed to its list."""

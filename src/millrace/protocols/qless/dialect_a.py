@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.annotations import read_details
 from millrace.engine.job import Job
 from millrace.engine.states import DONE
-from millrace.protocols.slices import at_once_if_short
+from millrace.protocols.slices import run_if_short
 
 from . import attempts, consistency, job_replies, queries, recurring
 from . import lua_values as lua
@@ -145,7 +145,7 @@ def _failed(api: Any, call: Call) -> Any:
         return _unchanged(api, call)
     return adapt(
         partial(_unchanged, api, call),
-        lambda reply: at_once_if_short(_with_failures(api.qless, reply)),
+        lambda reply: run_if_short(_with_failures(api.qless, reply)),
     )
 
 

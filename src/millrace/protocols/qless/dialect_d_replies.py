@@ -11,7 +11,7 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
-from millrace.protocols.slices import at_once_if_short, map_in_slices
+from millrace.protocols.slices import map_in_slices, run_if_short
 
 from . import job_replies, listings, locks, queries, throttles
 from . import lua_values as lua
@@ -71,7 +71,7 @@ def json_reply(api: Any, call: Call) -> Any:
 
 
 def _as_json(names: list[str]) -> Any:
-    return at_once_if_short(listings.strings_in_slices(names)) if names else b"[]"
+    return run_if_short(listings.strings_in_slices(names)) if names else b"[]"
 
 
 def job_text(shape: ReplyShape, q: QlessState, job: Job) -> JobText:
@@ -110,7 +110,7 @@ def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
     found = locks.peek(api.qless, call.now, args, offset=max(0, offset))
     jobs = [job for job in found if not _is_throttled(job)]
     write, finish = partial(job_text, shape), partial(_list_of, shape)
-    return at_once_if_short(job_replies.encode_jobs_in_slices(api.qless, jobs, write, finish))
+    return run_if_short(job_replies.encode_jobs_in_slices(api.qless, jobs, write, finish))
 
 
 def _is_throttled(job: Job) -> bool:
@@ -231,7 +231,7 @@ def _counts_json(q: QlessState, now: int, name: str) -> bytes:
 
 
 def names(api: Any, call: Call) -> Any:
-    return adapt(lambda: at_once_if_short(_names(api.qless)), _as_json)
+    return adapt(lambda: run_if_short(_names(api.qless)), _as_json)
 
 
 def _names(q: QlessState) -> Generator[None, None, list[str]]:

@@ -8,7 +8,7 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, at_once_if_short
+from millrace.protocols.slices import SLICE_SIZE, run_if_short
 
 from . import listings, queries
 from . import lua_values as lua
@@ -28,7 +28,7 @@ def depends(q: QlessState, now: int, args: Args) -> int | Generator[None, None, 
     """Change the dependencies of a blocked job, and return 1. Arguments: jid, on | off, jids or
     `all`.
     """
-    reply: int | Generator[None, None, int] = at_once_if_short(_depends(q, now, args))
+    reply: int | Generator[None, None, int] = run_if_short(_depends(q, now, args))
     return reply
 
 
@@ -174,7 +174,7 @@ def unfail(q: QlessState, now: int, args: Args) -> int | Generator[None, None, i
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(parse_number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     work: int | Generator[None, None, int]
-    work = at_once_if_short(_unfail(q, now, queue, group, max(0, count)))
+    work = run_if_short(_unfail(q, now, queue, group, max(0, count)))
     return work
 
 

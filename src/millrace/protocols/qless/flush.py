@@ -40,5 +40,5 @@ def _is_flushed(q: QlessState, job: Job, all_databases: bool) -> bool:
 
 def _end_slice(q: QlessState, reverts: int) -> Iterator[None]:
     yield
-    if q.engine.unavailable or q.engine.revert_count != reverts:
+    if q.engine.unavailable_reason or q.engine.revert_count != reverts:
         raise ChangeRefused

@@ -83,7 +83,7 @@ class QlessHub(Hub):
         """Remove the jobs that were pushed over Qless and the keys of the database in use, or of
         all databases. Scripts and jobs of other protocols remain.
         """
-        if self.engine.unavailable:
+        if self.engine.unavailable_reason:
             raise ChangeRefused
         if all_databases:
             self.scratch.clear()
@@ -128,7 +128,7 @@ class QlessHub(Hub):
 
     def flush_scripts(self) -> None:
         """Reject calls of every script until it is loaded again."""
-        if self.engine.unavailable:
+        if self.engine.unavailable_reason:
             raise ChangeRefused
         self.api.flush_scripts()
         self.scripts.clear()

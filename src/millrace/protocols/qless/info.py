@@ -68,7 +68,7 @@ def _clients(hub: "QlessHub", _now: int) -> str:
 
 def _persistence(hub: "QlessHub", _now: int) -> str:
     """Return `loading`, which some clients wait for, and whether changes are refused."""
-    return f"loading:0\r\nchanges_refused:{hub.engine.unavailable}\r\n"
+    return f"loading:0\r\nchanges_refused:{hub.engine.unavailable_reason}\r\n"
 
 
 def _stats(hub: "QlessHub", _now: int) -> str:

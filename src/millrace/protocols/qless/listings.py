@@ -16,10 +16,10 @@ from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
-    at_once_if_short,
     filter_in_slices,
     map_in_slices,
     reverse_sort_in_slices,
+    run_if_short,
     sort_in_slices,
 )
 
@@ -49,15 +49,13 @@ def jobs(q: QlessState, now: int, args: Args) -> Any:
     if state == "recurring":
         return page_or_rest(recurring_of(q, queue), offset, count)
     if state == "complete":
-        return at_once_if_short(_page_of_jids(q, _completed(q), offset, count))
+        return run_if_short(_page_of_jids(q, _completed(q), offset, count))
     if state in {"running", "stalled"}:
-        return at_once_if_short(
-            _page_or_rest_of_jids(q, _leased(q, now, state, queue), offset, count)
-        )
+        return run_if_short(_page_or_rest_of_jids(q, _leased(q, now, state, queue), offset, count))
     if state == "scheduled":
-        return at_once_if_short(_page_of_jids(q, _scheduled(q, now, queue), offset, count))
+        return run_if_short(_page_of_jids(q, _scheduled(q, now, queue), offset, count))
     if state == "depends":
-        return at_once_if_short(_page_of_jids(q, _blocked(q, queue), offset, count))
+        return run_if_short(_page_of_jids(q, _blocked(q, queue), offset, count))
     raise ScriptError(f'Jobs(): Unknown type "{state}"')
 
 
@@ -70,7 +68,7 @@ def _completed(q: QlessState) -> FoundJobs:
         None
         if job is None or not q.is_in_database(job.queue)
         else (read_details(job).done_at, job.jid, job.seq, job)
-        for job in jobs_to_examine(q.engine.tables.done_kept)
+        for job in jobs_to_examine(q.engine.tables.done_untrimmed)
     )
     order = yield from reverse_sort_in_slices(rows)
     return (yield from map_in_slices(order, lambda row: row[3]))
@@ -115,7 +113,7 @@ def throttled(q: QlessState, args: Args) -> Any:
     queue = q.queue_name(text(args, 0, 'Jobs(): Arg "queue" missing'))
     offset = int(parse_number(args, 1, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(parse_number(args, 2, 'Jobs(): Arg "count" not a number: ', 25))
-    return at_once_if_short(_page_of_jids(q, q.throttles.throttled_in_slices(queue), offset, count))
+    return run_if_short(_page_of_jids(q, q.throttles.throttled_in_slices(queue), offset, count))
 
 
 def _page_of_jids(
@@ -172,7 +170,7 @@ def workers(q: QlessState, now: int, args: Args) -> Any:
     """Return the counts of all workers, or the jobs of the named worker. Arguments: none, or
     worker.
     """
-    return at_once_if_short(_workers(q, now, args))
+    return run_if_short(_workers(q, now, args))
 
 
 def _workers(q: QlessState, now: int, args: Args) -> Generator[None, None, bytes]:
@@ -202,7 +200,7 @@ def _prune_workers(q: QlessState, now: int) -> Generator[None, None, None]:
     oldest = now - lua.to_microseconds(q.options.number("max-worker-age"))
     old = [name for name, last_seen in q.workers.last_seen.items() if last_seen <= oldest]
     for done, name in enumerate(old, 1):
-        if q.engine.unavailable:
+        if q.engine.unavailable_reason:
             return  # it would change settings
         if q.is_in_database(name) and q.workers.last_seen.get(name, now) <= oldest:
             q.workers.forget(name)
@@ -242,7 +240,7 @@ def tags_get(q: QlessState, args: Args) -> Any:
     tag = text(args, 0, 'Tag(): Arg "tag" missing')
     offset = int(parse_number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(parse_number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
-    return at_once_if_short(_tagged(q, tag, offset, count))
+    return run_if_short(_tagged(q, tag, offset, count))
 
 
 def _tagged(q: QlessState, tag: str, offset: int, count: int) -> Generator[None, None, bytes]:
@@ -265,7 +263,7 @@ def tags_top(q: QlessState, args: Args) -> Any:
     """Return the tags of two jobs or more, the most used first. Arguments: offset, count."""
     offset = int(parse_number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(parse_number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
-    return at_once_if_short(_most_used(q, offset, count))
+    return run_if_short(_most_used(q, offset, count))
 
 
 def _most_used(q: QlessState, offset: int, count: int) -> Generator[None, None, bytes]:
@@ -299,7 +297,7 @@ def stats(q: QlessState, now: int, args: Args) -> Any:
     date = lua.to_microseconds(
         parse_number(args, 1, 'Stats(): Arg "date" missing or not a number: ')
     )
-    return at_once_if_short(_stats(q, now, queue, date // DAY))
+    return run_if_short(_stats(q, now, queue, date // DAY))
 
 
 def _stats(q: QlessState, now: int, queue: str, day_number: int) -> Generator[None, None, bytes]:
@@ -332,7 +330,7 @@ def failed_on(q: QlessState, queue: str, day_number: int) -> Generator[None, Non
 
     found = yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead), failed_then)
     return len(found) + len(
-        (yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead_kept), failed_then))
+        (yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead_untrimmed), failed_then))
     )
 
 

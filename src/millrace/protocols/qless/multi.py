@@ -163,7 +163,7 @@ def _carry_out(connection: "QlessConnection", transaction: QueuedCommands) -> Sl
     if answer is step:
         running = connection.hub.transactions.start(step, connection)
         while not running.has_ended:
-            connection.work_waits = True  # the end of the transaction wakes it
+            connection.long_command_waits = True  # the end of the transaction wakes it
             yield
         answer = running.result
     reply: Reply = answer

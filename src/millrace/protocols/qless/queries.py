@@ -11,9 +11,9 @@ from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.slices import (
     SLICE_SIZE,
-    at_once_if_short,
     filter_in_slices,
     map_in_slices,
+    run_if_short,
     sort_in_slices,
 )
 
@@ -150,7 +150,7 @@ def list_queues(
     q: QlessState, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
 ) -> bytes | Generator[None, None, bytes]:
     """Return a list of all queues. A long list is written in slices."""
-    reply: bytes | Generator[None, None, bytes] = at_once_if_short(_many_queues(q, write, finish))
+    reply: bytes | Generator[None, None, bytes] = run_if_short(_many_queues(q, write, finish))
     return reply
 
 
@@ -207,7 +207,7 @@ def failed(q: QlessState, now: int, args: Args) -> bytes | Generator[None, None,
     """
     start = int(parse_number(args, 1, 'Failed(): Arg "start" is not a number: ', 0))
     limit = int(parse_number(args, 2, 'Failed(): Arg "limit" is not a number: ', 25))
-    reply: bytes | Generator[None, None, bytes] = at_once_if_short(_failed(q, args, start, limit))
+    reply: bytes | Generator[None, None, bytes] = run_if_short(_failed(q, args, start, limit))
     return reply
 
 
@@ -232,7 +232,9 @@ def group_of(job: Job) -> str:
 def failure_groups(q: QlessState) -> Generator[None, None, dict[str, list[Job]]]:
     """Return the failed jobs by group, the oldest failure first, in slices."""
     groups: dict[str, list[tuple[int, int, Job]]] = {}
-    jobs = chain(jobs_to_examine(q.engine.tables.dead), jobs_to_examine(q.engine.tables.dead_kept))
+    jobs = chain(
+        jobs_to_examine(q.engine.tables.dead), jobs_to_examine(q.engine.tables.dead_untrimmed)
+    )
     for count, job in enumerate(jobs, 1):
         if job is not None and job.state == DEAD and q.is_in_database(job.queue):
             failed_at = 0 if job.history.failure is None else job.history.failure.last_at
@@ -271,7 +273,7 @@ def tracked(
     finish: Callable[[list[bytes]], bytes] = lua.join_list,
 ) -> Any:
     """Return the tracked jobs, and the ids of tracked jobs that no longer exist."""
-    return at_once_if_short(_tracked(q, write, finish))
+    return run_if_short(_tracked(q, write, finish))
 
 
 def _tracked(

@@ -160,5 +160,5 @@ def remove_patterns(q: QlessState, name: str) -> bool:
 
 
 def _refuse_if_unavailable(q: QlessState) -> None:
-    if q.engine.unavailable:
+    if q.engine.unavailable_reason:
         raise ChangeRefused

@@ -430,7 +430,7 @@ class RedisView:
 
     def _completed(self) -> Key:
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for job in list(self.engine.tables.done_kept.values()):
+            for job in list(self.engine.tables.done_untrimmed.values()):
                 shown = self.qless.is_in_database(job.queue)
                 yield (self._jid(job), read_details(job).done_at / SECOND) if shown else None
 
@@ -474,7 +474,7 @@ class RedisView:
         another database or of a group that was returned before.
         """
         known: set[str] = set()
-        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values()):
+        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_untrimmed.values()):
             group = queries.group_of(job) if self.qless.is_in_database(job.queue) else None
             yield None if group is None or group in known else encode_name(group)
             if group is not None:
@@ -484,7 +484,10 @@ class RedisView:
         """Return the failures, the newest first."""
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            failed = (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values())
+            failed = (
+                *self.engine.tables.dead.values(),
+                *self.engine.tables.dead_untrimmed.values(),
+            )
             for number, job in enumerate(failed):
                 mine = self.qless.is_in_database(job.queue) and queries.group_of(job) == group
                 failed_at = 0 if job.history.failure is None else job.history.failure.last_at

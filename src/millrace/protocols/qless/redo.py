@@ -126,7 +126,7 @@ class RedoRecord:
     def delete(self) -> Iterator[None]:
         """Delete the commands, some pieces in each step."""
         for number in range(self._piece_count):
-            while self._engine.unavailable:
+            while self._engine.unavailable_reason:
                 yield
             self._engine.set_setting(f"{self._key}{number:06}", None)
             if (number + 1) % DELETE_BATCH_SIZE == 0:

@@ -149,7 +149,7 @@ class QueuedCommands:
             yield from self._count(1)
 
     def _takes_steps(self) -> bool:
-        return len(self._queued) >= STEP_COST and not self._engine.unavailable
+        return len(self._queued) >= STEP_COST and not self._engine.unavailable_reason
 
     def _finish(self, work: Generator[None, None, Any]) -> Generator[None, None, Any]:
         """Run all slices of a long command."""
@@ -201,7 +201,7 @@ class QueuedCommands:
         position = None if self._redo is None else self._redo.position()
         if position is None:
             raise ChangeRefused
-        while self._engine.unavailable:
+        while self._engine.unavailable_reason:
             yield
         del self._parts[position.done :]
         self._connection.use_database(position.database)
@@ -317,7 +317,7 @@ class RunningTransactions:
                 has_work = has_work or not self.step_waits
                 if self.exclusive is running and (running.has_ended or running.steps_left <= 0):
                     self.exclusive = None
-        unavailable = bool(self._hub.engine.unavailable)
+        unavailable = bool(self._hub.engine.unavailable_reason)
         if unavailable:
             self.exclusive = None
         if self._running and (has_work or unavailable):

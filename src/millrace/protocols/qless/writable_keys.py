@@ -82,7 +82,7 @@ class WritableKeys:
         """Set the maximum of a limit, and return the number of new fields. The id is part of the
         key.
         """
-        if self.qless.engine.unavailable:
+        if self.qless.engine.unavailable_reason:
             raise ChangeRefused
         self.qless.refresh()
         throttles = self.qless.throttles
@@ -112,7 +112,7 @@ class WritableKeys:
             throttles, tid = self.qless.throttles, self._tid(key)
             if tid not in throttles.limits:
                 return False
-            if self.qless.engine.unavailable:
+            if self.qless.engine.unavailable_reason:
                 raise ChangeRefused
             throttles.delete(tid, now)
             return True
