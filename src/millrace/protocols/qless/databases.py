@@ -34,14 +34,14 @@ class DatabaseNames:
         return self.hub.prefix + name
 
     def queue_name(self, name: str) -> str:
-        """Return the engine's name for a queue that a command names; the port may refuse it."""
+        """Return the name in the engine for a queue that a client named. The port may refuse it."""
         name, rule = self.hub.prefix + name, self.hub.rule
         if rule is not None:
             rule.check(name)
         return name
 
     def client_name(self, name: str) -> str:
-        """Return the client's name for an engine's name."""
+        """Return the name that clients use for a name in the engine."""
         prefix = self.hub.prefix
         return name.removeprefix(prefix) if prefix else name
 

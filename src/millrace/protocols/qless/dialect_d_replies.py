@@ -274,9 +274,9 @@ def recurring(api: Any, call: Call) -> Reply:
     found = q.recurring.get(q.engine_name(text(call.args, 0, "Recurring(): no jid provided")))
     if found is None:
         return None
-    own = QUEUE_KEY_PREFIX + found.queue
-    names = [name for name in found.limits if name != own or not found.has_queue_limit]
-    names += [own] if found.has_queue_limit else []
+    queue_throttle = QUEUE_KEY_PREFIX + found.queue
+    names = [name for name in found.limits if name != queue_throttle or not found.has_queue_limit]
+    names += [queue_throttle] if found.has_queue_limit else []
     shown = lua.encode([q.client_throttle_name(name) for name in names])
     return recurring_jobs.recurring_json(q, found)[:-1] + b',"throttles":%b}' % shown
 

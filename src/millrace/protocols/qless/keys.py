@@ -130,9 +130,9 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
         raise ClientError(SYNTAX)
     hub = connection.hub
     names = hub.scratch.names(now, connection.scratch_prefix) if start == 0 else []
-    following, own = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
+    following, job_keys = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
     matches = matcher(pattern)
-    found: list[Reply] = [name for name in (*names, *own) if matches(name)]
+    found: list[Reply] = [name for name in (*names, *job_keys) if matches(name)]
     return [b"%d" % following, found]
 
 
@@ -177,8 +177,8 @@ def _count_in_slices(keys: list[bytes], act: Callable[[bytes], bool]) -> Slices:
 def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
     if writable_key_type(key):
         return connection.hub.redis_view.writable.delete(key, now)
-    scratch, own = connection.hub.scratch, _scratch_name(connection, key)
-    return scratch.get(own, now) is not None and scratch.delete(own, now)
+    scratch, name = connection.hub.scratch, _scratch_name(connection, key)
+    return scratch.get(name, now) is not None and scratch.delete(name, now)
 
 
 def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -365,15 +365,15 @@ def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
     if timeout < 0:
         raise ClientError("ERR timeout is negative")
     _require_scratch_keys(*keys)
-    own = [_scratch_name(connection, key) for key in keys]
-    for key, name in zip(keys, own, strict=True):
+    names = [_scratch_name(connection, key) for key in keys]
+    for key, name in zip(keys, names, strict=True):
         item = connection.hub.scratch.pop(name, now)
         if item is not None:
             return [key, item]
     if connection.in_exec:
         return NO_LIST
     until = now + int(timeout * SECOND) if timeout else FOREVER
-    connection.wait_for_item(own, min(max(until, now + 1), FOREVER))
+    connection.wait_for_item(names, min(max(until, now + 1), FOREVER))
     return NO_REPLY
 
 

@@ -42,7 +42,7 @@ def queue_of_option(option: str) -> str | None:
 
 
 class QlessOptions:
-    """The options of all databases by the engine's name, and the values that are read often."""
+    """The options of all databases by their names in the engine, and the values read often."""
 
     def __init__(self, engine: Engine, names: DatabaseNames) -> None:
         self._engine = engine

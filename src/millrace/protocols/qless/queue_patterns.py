@@ -66,13 +66,14 @@ def get_identifiers(api: Any, call: Call) -> Reply:
     found = stored_identifiers(api.qless)
     if not found:
         legacy = (
-            api.hub.scratch.hash_at(_own(api, _QMORE_IDENTIFIERS), _server_time(api, call)) or {}
+            api.hub.scratch.hash_at(_scratch_name(api, _QMORE_IDENTIFIERS), _server_time(api, call))
+            or {}
         )
         found = {decode_name(name): decode_name(value) for name, value in legacy.items()}
     return lua.encode({"default": _ANY_QUEUE, **found})
 
 
-def _own(api: Any, key: bytes) -> bytes:
+def _scratch_name(api: Any, key: bytes) -> bytes:
     """Return the scratch key of the current database."""
     prefix: str = api.hub.prefix
     return scratch_prefix(int(prefix[2:-1]) if prefix else 0) + key
@@ -92,7 +93,7 @@ def set_identifiers(api: Any, call: Call) -> Reply:
     chosen = {name: decode_name(value) for name, value in given if _has_items(value)}
     chosen.setdefault("default", _ANY_QUEUE)
     _store(api.qless, _IDENTIFIERS, chosen)
-    api.hub.scratch.delete(_own(api, _QMORE_IDENTIFIERS), _server_time(api, call))
+    api.hub.scratch.delete(_scratch_name(api, _QMORE_IDENTIFIERS), _server_time(api, call))
     return None
 
 
@@ -104,7 +105,8 @@ def get_priorities(api: Any, call: Call) -> Reply:
     found = stored_priorities(api.qless)
     if not found:
         legacy = (
-            api.hub.scratch.list_at(_own(api, _QMORE_PRIORITIES), _server_time(api, call)) or []
+            api.hub.scratch.list_at(_scratch_name(api, _QMORE_PRIORITIES), _server_time(api, call))
+            or []
         )
         found = list(map(decode_name, legacy))
     return lua.encode(found or [_DEFAULT_PRIORITY])
@@ -118,7 +120,7 @@ def set_priorities(api: Any, call: Call) -> Reply:
     if chosen and not any(_pattern(value) == ["default"] for value in call.args):
         chosen.append(_DEFAULT_PRIORITY)
     _store(api.qless, _PRIORITIES, chosen)
-    api.hub.scratch.delete(_own(api, _QMORE_PRIORITIES), _server_time(api, call))
+    api.hub.scratch.delete(_scratch_name(api, _QMORE_PRIORITIES), _server_time(api, call))
     return None
 
 
