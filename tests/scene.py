@@ -52,7 +52,7 @@ class Scene:
 
     def wait(self, *queues: str, seconds: float = 2, holder: str = "worker-1") -> Waiter:
         waiter = Waiter(queues or ("default",), holder, FAKTORY, None)
-        self.engine.wait(waiter, self.now + int(seconds * SECOND))
+        self.engine.add_waiter(waiter, self.now + int(seconds * SECOND))
         return waiter
 
     def complete(self, job: Job, **more: Any) -> None:
@@ -165,7 +165,7 @@ def undo(engine: Engine, store: Store, batches: list[Any], reason: str) -> None:
         recovered = store.load_jobs({seq for part in parts for seq in part})
     engine.revert(batches, recovered.jobs.values(), recovered.queues)
     recovered.fill_counters(engine)
-    engine.unavailable = reason
+    engine.unavailable_reason = reason
 
 
 def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None = None) -> Engine:

@@ -232,7 +232,7 @@ def test_a_hub_uses_the_code_of_its_subclass() -> None:
 
 
 def test_generators_with_a_finally_clause_are_listed() -> None:
-    """Each of them must be closed explicitly: `Connection.drop_work` does it for long commands."""
+    """Each of them must be closed explicitly, as `Connection.drop_long_command` does."""
     found = set()
     for name, tree in trees():
         for function in ast.walk(tree):
@@ -266,8 +266,8 @@ def test_the_end_of_a_connection_closes_its_long_command(end: str) -> None:
 
     hub = FaktoryHub(Scene().engine, started_at=0, challenge=lambda: (1, ""), memory_mb=lambda: 1)
     connection = FaktoryConnection(hub)
-    connection.begin_work(work())
-    connection.work_slice()
+    connection.begin_long_command(work())
+    connection.run_slice()
     if end == "drop_input":
         connection.drop_input()
     else:

@@ -163,7 +163,7 @@ class Wire:
         for reply in connection.replies:
             if reply.must_wait:
                 self.durable.append(len(self.replies))
-            if reply.optional:
+            if reply.drop_if_refused:
                 self.optional.append(len(self.replies))
             self.replies.append(reply.data)
             if reply.data.startswith(b"HTTP/"):

@@ -75,7 +75,7 @@ def test_a_request_with_many_arguments_is_parsed_over_several_turns() -> None:
     client = QlessConnection(Port(0).hub)
     sent = request("EXISTS", *["a"] * 50_000) + request("PING")
     more, turns = client.receive(sent, NOW, 64), 1
-    while client.work is None:
+    while client.long_command is None:
         assert more
         more = client.run(NOW, 1)
         turns += 1
@@ -146,7 +146,7 @@ def test_a_put_with_many_dependencies_takes_effect_at_once(dialect: str) -> None
     assert reply == b"long"
     job = port.engine.find("long")
     assert job.extra.blockers == [port.engine.find(f"j{n}").seq for n in range(2, LONG - 1)]
-    assert port.engine.some_dependents(port.engine.find("j5"), 9) == ([job], 0)
+    assert port.engine.first_dependents(port.engine.find("j5"), 9) == ([job], 0)
     assert not check_engine(port.engine).problems
     port.engine.cancel(port.engine.find("j7"), NOW, QLESS)  # the index does not contain it yet
     assert len(job.extra.blockers) == LONG - 4
@@ -451,7 +451,7 @@ def test_a_workq_lease_of_many_new_queues_takes_several_turns() -> None:
     assert [name for name, queue in port.engine.queues.items() if queue.registered] == names
     reply, _ = port.ask(f"lease {' '.join(names)} a/b 0")
     assert reply == b"-CLIENT-ERROR Invalid Name\r\n"
-    port.engine.unavailable = "the disk is full"
+    port.engine.unavailable_reason = "the disk is full"
     reply, _ = port.ask(f"lease {' '.join(names)} 0")
     assert reply.startswith(b"-SERVER-ERROR ")
 
@@ -470,7 +470,7 @@ def test_a_store_that_fails_during_a_long_lease_is_reported() -> None:
     assert port.client.receive(b"lease %b 0\r\n" % names.encode(), NOW, 1)
     for _ in range(20):
         assert port.client.run(NOW, 1)
-    port.engine.unavailable = "the disk is full"
+    port.engine.unavailable_reason = "the disk is full"
     while port.client.run(NOW, 1):
         pass
     [reply] = data_of(port.client)

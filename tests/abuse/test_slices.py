@@ -19,11 +19,11 @@ from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory import info
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_WORKER_BATCH_SIZE, LOST_WORKER_TIMEOUT, FaktoryHub
-from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.qless.job_replies import JOBS_BATCH_SIZE
 from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS
 from millrace.protocols.spec import protocol_rules
@@ -138,7 +138,7 @@ def test_the_queues_in_info_are_counted_in_slices():
         turns += 1
     assert turns > 3000 // info.QUEUES_BATCH_SIZE
     [reply] = data_of(client)
-    assert reply.split(b"\r\n")[1] == info.write(client.hub, NOW)
+    assert reply.split(b"\r\n")[1] == info.encode_info(client.hub, NOW)
     queues = json.loads(reply.split(b"\r\n")[1])["faktory"]["queues"]
     assert list(queues) == [f"q{number:04}" for number in range(3000)]
     assert set(queues.values()) == {1}

@@ -57,14 +57,14 @@ def test_absent_parts_are_zero(room):
     reply = room.asks(metrics={})
     assert (reply["store_bytes"], reply["outbox_events"], reply["shipping_lag"]) == (0, 0, 0)
     assert reply["halted"] is False
-    room.engine.unavailable = "disk full"
+    room.engine.unavailable_reason = "disk full"
     reply = room.asks(metrics={})
     assert (reply["halted"], reply["pushes_refused"]) == (True, True)
 
 
 def test_refused_pushes_are_reported(room):
     assert room.asks(metrics={})["pushes_refused"] is False
-    room.engine.pushes_refused = "disk full"
+    room.engine.push_refusal_reason = "disk full"
     reply = room.asks(metrics={})
     assert (reply["halted"], reply["pushes_refused"]) == (False, True)
 

@@ -260,11 +260,11 @@ def test_run_pipeline(room):
 )
 def test_changes_are_refused_while_the_store_fails(room, request_):
     room.push()
-    room.engine.unavailable = "the disk is full"
+    room.engine.unavailable_reason = "the disk is full"
     code, reason = room.refused(**request_)
     assert code == "unavailable"
     assert reason.startswith("the disk is full")
-    room.engine.unavailable = ""
+    room.engine.unavailable_reason = ""
     assert room.audit() == []
 
 

@@ -71,7 +71,7 @@ def test_the_log_continues_after_a_restart(room):
 def test_the_log_survives_a_flush(room):
     note(room, "before")
     room.asks(flush={"by": "ann"})
-    for _ in room.qless_hub.flush(room.now, b"", everything=True):
+    for _ in room.qless_hub.flush(room.now, b"", all_databases=True):
         pass
     room.engine.flush(room.now)
     assert [each[1] for each in room.audit()] == ["flush", "login"]

@@ -521,7 +521,7 @@ def test_the_next_command_waits_until_the_action_ends(room):
 
 def test_changes_are_refused_while_the_store_fails(room):
     job = room.dead()
-    room.engine.unavailable = "the disk is full"
+    room.engine.unavailable_reason = "the disk is full"
     request = {"action": "retry", "jobs": ["a1"]}
     code, reason = room.refused(act=request)
     assert (code, reason) == (

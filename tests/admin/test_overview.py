@@ -169,7 +169,7 @@ def test_ended_days_are_stored_and_kept_for_half_a_year(room):
 def test_no_day_is_stored_while_the_store_fails(room):
     worked(room, "a")
     room.now += DAY
-    room.engine.unavailable = "disk full"
+    room.engine.unavailable_reason = "disk full"
     sample(room)
     assert not room.engine.settings
     assert days(room) == [(-1, 1, 0)]

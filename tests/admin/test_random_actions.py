@@ -55,7 +55,7 @@ class StoredRoom(Room):
             recovered = self.store.load_jobs({seq for part in batch.touched_seqs() for seq in part})
         self.engine.revert([batch], recovered.jobs.values(), recovered.queues)
         recovered.fill_counters(self.engine)
-        self.engine.unavailable = "disk full"
+        self.engine.unavailable_reason = "disk full"
         self.undone += 1
 
     def agrees(self) -> None:
@@ -78,7 +78,7 @@ class Walk:
         getattr(self, random.choice(STEPS_OF_A_WALK))()
         room.tell()
         room.store.fail = ""
-        if room.engine.unavailable:
+        if room.engine.unavailable_reason:
             room.engine.resume(room.now)
             room.tell()
         room.agrees()

@@ -13,7 +13,7 @@ from wires import START
 class Host:
     """A process with minimal details."""
 
-    def detail(self) -> ServerStatus:
+    def server_status(self) -> ServerStatus:
         return ServerStatus(
             version="1", pid=1, host="h", started_at=START - 1_000_000, now=0, memory_mb=5, data="",
             lake="", durability="memory", halted="", sizes={}, store_bytes=0, disk_free=0,
@@ -41,7 +41,7 @@ def test_health(room):
     answer = room.asks(health=True)
     assert (answer["now"], answer["halted"]) == (START, "")
     assert (answer["connections"], answer["commands"]) == (1, room.faktory.commands)
-    room.engine.unavailable = "disk full"
+    room.engine.unavailable_reason = "disk full"
     room.hub.hubs = [room.hub]
     answer = room.asks(health=True)
     assert (answer["halted"], answer["connections"], answer["commands"]) == ("disk full", 0, 0)
@@ -59,7 +59,7 @@ def test_server(room):
     rows = {row["name"]: row for row in answer["protocols"]}
     assert (rows["faktory"]["port"], rows["faktory"]["connections"]) == (7419, 1)
     assert rows["qless"]["port"] == 0
-    room.engine.unavailable = "disk full"
+    room.engine.unavailable_reason = "disk full"
     assert room.asks(server=True)["halted"] == "disk full"
 
 
@@ -91,5 +91,5 @@ def test_faktory_queues_are_counted_in_slices(room):
     telling = OPERATIONS["faktory"](room.hub, True, START)
     *turns, answer = telling
     assert (len(turns), set(turns)) == (6, {None})
-    assert answer == info.read(room.faktory, START)
+    assert answer == info.collect_info(room.faktory, START)
     assert list(answer["faktory"]["queues"]) == sorted(names)

@@ -463,7 +463,7 @@ def test_a_lease_that_never_existed_cannot_be_ended():
 def test_work_is_refused_while_the_store_fails(room):
     push(room, new())
     lease(room)
-    room.engine.unavailable = "the disk is full"
+    room.engine.unavailable_reason = "the disk is full"
     for request in (
         {"push": {"jobs": [new("a2")]}},
         {"lease": {"queues": ["q"], "worker": "w"}},

@@ -86,7 +86,7 @@ class Both:
 
     def ours(self, key: bytes) -> Any:
         virtual = self.hub.redis_view
-        kind = virtual.kind(key)
+        kind = virtual.key_type(key)
         if kind == "zset":
             return virtual.scores(key)
         if kind == "hash":
@@ -143,7 +143,7 @@ def test_a_queues_day(real: redis.Redis) -> None:
     both.do("unpause", 98, "r")
     both.compare()
     real.flushdb()
-    for _ in both.hub.flush(T * 1_000_000, b"", everything=True):
+    for _ in both.hub.flush(T * 1_000_000, b"", all_databases=True):
         pass
     both.compare()
 

@@ -930,7 +930,7 @@ unified("B", "put", "changes", lambda s: (s.queue, s.job, "klass", '{"a":1}', 0,
 
 # Dialect T has the commands of C, and the limits of D
 
-for _command in dialect_d._EARLY:
+for _command in dialect_d._T_COMMANDS:
     _known = "C" if ("C", _command) in _ARGUMENTS else "D"
     unified("T", _command, *_ARGUMENTS[_known, _command])
 

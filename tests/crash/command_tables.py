@@ -52,7 +52,7 @@ def served() -> set[tuple[str, str]]:
         *_named("B", calls.COMMANDS),
         *_named("C", calls.COMMANDS),
         *_named("D", _distinct(dialect_d._COMMANDS)),
-        *_named("T", dialect_d._EARLY),
+        *_named("T", dialect_d._T_COMMANDS),
         *_named("control", _expanded(requests.SocketRequest.__struct_fields__, _actions())),
         *_named("http", (_route(each.path) for each in TABLE if each.method != "GET")),
     }

@@ -40,7 +40,7 @@ def test_a_run_whose_push_is_refused_ends_with_the_error(server: HeldServer) -> 
     assert reply.startswith(REFUSED)
     assert reply.count(b"\r\n") == 1
     assert not server.engine.jobs
-    assert not server.engine.waiters.awaited
+    assert not server.engine.waiters.awaited_job_count
     assert server.send("workq", b"inspect server\r\n").startswith(b"+OK 1")
 
 

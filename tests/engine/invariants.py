@@ -21,7 +21,7 @@ def every_job_is_in_one_place(engine: Engine) -> None:
         READY: [job for queue in engine.queues.values() for job in queue.ready],
         LEASED: list(engine.leased.values()),
         DONE: list(engine.done.values()),
-        DEAD: [*engine.dead.values(), *engine.dead_kept.values()],
+        DEAD: [*engine.dead.values(), *engine.dead_untrimmed.values()],
     }
     for state, jobs in places.items():
         assert all(job.state == state for job in jobs)
@@ -159,7 +159,7 @@ def timers_belong_to_jobs_and_waiters(machine: Any) -> None:
     assert len(engine.timers) == len(expected)
     for key, time in expected.items():
         set_for = engine.timers.when(key)
-        postponed = key > 0 and (engine.unavailable or machine.now < machine.lenient_until)
+        postponed = key > 0 and (engine.unavailable_reason or machine.now < machine.lenient_until)
         assert set_for == time or (postponed and set_for > time)
 
 
@@ -178,7 +178,7 @@ def waiters_are_only_in_their_queues(machine: Any) -> None:
 
 
 def no_waiter_waits_while_a_job_is_ready(machine: Any) -> None:
-    if machine.engine.unavailable:
+    if machine.engine.unavailable_reason:
         return
     for queue in machine.engine.queues.values():
         assert queue.paused or not (queue.waiters and len(queue.ready)), queue.name

@@ -67,7 +67,7 @@ def test_a_job_of_masenko_held_by_another_protocol_has_a_deadline(scene):
 
 def test_a_bound_lease_by_delivery_never_expires(scene):
     waiter = Waiter(("default",), "connection-1", MASENKO, None)
-    scene.engine.wait(waiter, scene.now + SECOND)
+    scene.engine.add_waiter(waiter, scene.now + SECOND)
     job = scene.push()
     assert scene.delivered() == [(waiter, job)]
     assert job.deadline == FOREVER
@@ -191,7 +191,7 @@ def end_lease_without_effect(scene: Scene, job: Job) -> None:
 @pytest.mark.parametrize("halted", ["", "disk full"])
 def test_only_a_leased_job_can_lose_its_connection(scene, halted):
     job = scene.push()
-    scene.engine.unavailable = halted
+    scene.engine.unavailable_reason = halted
     end_lease_without_effect(scene, job)
     assert (job.state, scene.causes()) == (READY, ["pushed"])
 
@@ -202,7 +202,7 @@ def test_only_a_leased_job_can_lose_its_connection(scene, halted):
 def test_leases_of_a_lost_connection_stay_while_halted(scene):
     job = scene.pushed_and_leased()
     scene.engine.take_changes()
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.disconnect()
     scene.advance(10)
     assert (job.state, job.failures) == (LEASED, 0)
@@ -217,7 +217,7 @@ def test_leases_of_a_lost_connection_stay_while_halted(scene):
 )
 def test_leases_of_a_lost_connection_end_after_the_halt(scene, origin, state):
     job = scene.pushed_and_leased(origin=origin, retries=1, expires_at=1 << 60)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.disconnect()
     scene.advance(10)
     scene.engine.resume(scene.now)
@@ -229,7 +229,7 @@ def test_leases_of_a_lost_connection_end_after_the_halt(scene, origin, state):
 
 def test_a_job_completed_after_its_connection_was_lost_leaves_no_timer(scene):
     job = scene.pushed_and_leased()
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.disconnect()
     scene.engine.resume(scene.now)
     scene.engine.complete(job, scene.now, WORKQ, allow_unleased=True)

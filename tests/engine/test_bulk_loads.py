@@ -85,7 +85,7 @@ def test_a_release_with_a_failed_commit_is_reverted(scene):
     commit(engine, store)
     release(engine, scene.now)
     undo(engine, store, [engine.take_changes()], "disk full")
-    engine.unavailable = ""
+    engine.unavailable_reason = ""
     assert summaries(engine) == {"L": ("open", 2, 2)}
     assert not consistency.check_engine(engine).total
     assert scene.lease() is None
@@ -99,7 +99,7 @@ def test_jobs_with_a_failed_commit_can_be_staged_again(scene):
     commit(engine, store)
     stage(scene, "a")
     undo(engine, store, [engine.take_changes()], "disk full")
-    engine.unavailable = ""
+    engine.unavailable_reason = ""
     assert bulk_loads.stage(engine, "L", unit("a"), scene.now)
     assert summaries(engine) == {"L": ("open", 1, 1)}
 

@@ -225,7 +225,7 @@ def test_a_client_that_waits_for_a_result_is_notified_of_the_failure(scene):
     blocker = scene.pushed_and_leased("blocker")
     job = scene.push("job", blockers=[blocker.seq])
     waiter = Waiter((), "", WORKQ, None)
-    scene.engine.wait(waiter, scene.now + 60 * SECOND, job)
+    scene.engine.add_waiter(waiter, scene.now + 60 * SECOND, job)
     scene.fail(blocker)
     ((receiver, outcome),) = scene.engine.waiters.outcomes
     assert (receiver, outcome.job, outcome.succeeded) == (waiter, job, False)

@@ -276,11 +276,19 @@ PLANTED: list[tuple[Callable[[SampleEngine], None], tuple[str, str, str]]] = [
     (unlisted("leased", "leased"), ("state", "leased", "leases")),
     (unlisted("done", "result"), ("state", "result", "result")),
     (unlisted("dead", "dead"), ("state", "dead", "dead")),
-    (unlisted("dead_kept", "dying"), ("state", "dying", "dying")),
-    (unlisted("done_kept", "done"), ("state", "done", "done")),
+    (unlisted("dead_untrimmed", "dying"), ("state", "dying", "dying")),
+    (unlisted("done_untrimmed", "done"), ("state", "done", "done")),
     *[
         (listed_wrongly(place), ("state", "first", "default"))
-        for place in ("scheduled", "blocked", "leased", "done", "dead", "dead_kept", "done_kept")
+        for place in (
+            "scheduled",
+            "blocked",
+            "leased",
+            "done",
+            "dead",
+            "dead_untrimmed",
+            "done_untrimmed",
+        )
     ],
     (listed_though_removed, ("state", "gone", "gone")),
     (state_changed_behind_the_indexes, ("state", "leased", "leases")),
@@ -380,7 +388,7 @@ def test_a_repair_delivers_a_found_job_to_its_waiter() -> None:
     job = sample.push("late", "empty2")
     sample.engine.queues["empty2"].ready.remove(job)
     waiter = Waiter(("empty2",), "w", FAKTORY, None)
-    sample.engine.wait(waiter, sample.now + SECOND)
+    sample.engine.add_waiter(waiter, sample.now + SECOND)
     consistency.repair(sample.engine, sample.now)
     assert sample.delivered() == [(waiter, job)]
     assert sample.problems() == []
@@ -389,11 +397,11 @@ def test_a_repair_delivers_a_found_job_to_its_waiter() -> None:
 def test_a_lease_of_a_lost_connection_ends_after_a_repair() -> None:
     sample = SampleEngine()
     sample.engine.leases.holders.clear()
-    sample.engine.unavailable = "disk full"
+    sample.engine.unavailable_reason = "disk full"
     sample.engine.leases.end_lost(sample.bound, sample.now, "gone")
     assert sample.problems() == []
     consistency.repair(sample.engine, sample.now)
-    sample.engine.unavailable = ""
+    sample.engine.unavailable_reason = ""
     sample.tick()
     assert (sample.bound.state, sample.bound.failures) == (SCHEDULED, 1)
 

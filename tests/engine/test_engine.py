@@ -355,7 +355,7 @@ def test_timers_are_counted_by_effect(scene):
 
 def test_a_failure_is_retained_as_a_result_only_for_a_job_with_a_waiter(scene):
     awaited = scene.push("asked", "other")
-    scene.engine.wait(Waiter((), "", FAKTORY, None), scene.now + SECOND, awaited)
+    scene.engine.add_waiter(Waiter((), "", FAKTORY, None), scene.now + SECOND, awaited)
     job = scene.pushed_and_leased(retries=-1)
     scene.fail(job)
     assert job.extra is None
@@ -590,7 +590,7 @@ def test_a_postponed_alarm_fires_once(scene):
 
 
 def test_alarms_fire_while_the_store_fails(scene):
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.engine.set_alarm("beat", START + SECOND)
     scene.advance(1)
     assert scene.engine.alarms == ["beat"]

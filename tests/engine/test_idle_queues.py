@@ -71,7 +71,7 @@ def test_a_request_for_jobs_starts_the_time_again(scene):
 def test_no_queue_is_forgotten_while_the_store_fails(scene):
     idle = IdleQueues(scene.engine)
     forget(scene, idle)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     assert forget(scene, idle, DAY) == []
 
 

@@ -140,7 +140,7 @@ class Machine(RuleBasedStateMachine):
         return self.engine.jobs[seqs[number % len(seqs)]] if seqs else None
 
     def running(self) -> bool:
-        return not self.engine.unavailable
+        return not self.engine.unavailable_reason
 
     @initialize(
         counts=st.tuples(*[st.integers(0, 6)] * 3),
@@ -276,14 +276,14 @@ class Machine(RuleBasedStateMachine):
 
     def fetch(self, queues, wait, holder, actor=FAKTORY):
         """Lease the next job, or wait for it, with or without a timeout."""
-        expected = None if self.engine.unavailable else self.model.next_of(queues)
+        expected = None if self.engine.unavailable_reason else self.model.next_of(queues)
         job = self.engine.lease(queues, holder, actor, self.now)
         assert (job and job.seq) == (expected and expected.seq)
         self.absorb()
         if job is None and wait != 0:
             waiter = Waiter(queues, holder, actor, None)
             until = FOREVER if wait is None else self.now + wait * SECOND
-            self.engine.wait(waiter, until)
+            self.engine.add_waiter(waiter, until)
             self.waiting.append((waiter, until))
 
     @precondition(lambda self: self.running() and self.model.next_of(QUEUES))
@@ -331,7 +331,7 @@ class Machine(RuleBasedStateMachine):
         for job in held:
             self.engine.leases.end_lost(job, self.now, "gone")
         causes = Counter(self.absorb())
-        assert causes["expired"] == (0 if self.engine.unavailable else len(held))
+        assert causes["expired"] == (0 if self.engine.unavailable_reason else len(held))
 
     @precondition(lambda self: self.running() and self.engine.leased)
     @rule(
@@ -556,7 +556,7 @@ class Machine(RuleBasedStateMachine):
         # Refused seqs are not used again while the engine runs.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
 
-    @precondition(lambda self: self.engine.unavailable)
+    @precondition(lambda self: self.engine.unavailable_reason)
     @rule(crash=st.sampled_from([False, False, True]))
     def resume(self, crash):
         if crash:

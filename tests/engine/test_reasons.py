@@ -100,7 +100,7 @@ def test_other_jobs_are_ahead(scene, ahead, expected):
 
 def test_the_store_fails(scene):
     job, later = scene.push(), scene.push("job-2", due_at=START + SECOND)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     assert reasons(scene, job)[0] == Reason("halted", about="disk full")
     assert codes(scene, later) == ["halted", "not due"]
     assert text_of(scene, job).startswith(

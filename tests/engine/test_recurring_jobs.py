@@ -120,10 +120,10 @@ def test_a_paused_queue_gets_no_job(scene: Scene) -> None:
 
 def test_a_failing_store_stops_the_jobs(scene: Scene) -> None:
     record(scene, timed=True)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.engine.tick(scene.now)
     assert names(scene) == []
-    scene.engine.unavailable = ""
+    scene.engine.unavailable_reason = ""
     scene.engine.tick(scene.now + SECOND)
     assert names(scene) == ["r-1"]
 

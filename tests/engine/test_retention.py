@@ -45,7 +45,7 @@ def test_no_job_is_dropped_while_the_store_fails():
     scene.engine.retention.dead_max = 0
     scene.engine.kill(scene.push("last"), scene.now)
     left = len(scene.engine.dead)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.advance(5)
     assert len(scene.engine.dead) == left
     scene.engine.resume(scene.now)

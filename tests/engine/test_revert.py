@@ -20,7 +20,7 @@ def scene() -> Scene:
 
 def test_no_job_is_leased_while_halted(scene):
     scene.push()
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     assert scene.lease() is None
     scene.wait()
     assert scene.delivered() == []
@@ -30,7 +30,7 @@ def test_no_timer_changes_a_job_while_halted(scene):
     scheduled = scene.push("scheduled", due_at=START + SECOND)
     leased = scene.pushed_and_leased("leased", lease_duration=SECOND)
     scene.engine.take_changes()
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.advance(10)
     assert (scheduled.state, leased.state) == (SCHEDULED, LEASED)
     assert not scene.engine.change_set
@@ -50,7 +50,7 @@ def test_a_revert_restores_the_order_of_the_queues(scene):
 
 def test_waiters_time_out_while_halted(scene):
     waiter = scene.wait(seconds=2)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.advance(2)
     assert scene.timed_out() == [waiter]
 
@@ -58,10 +58,10 @@ def test_waiters_time_out_while_halted(scene):
 def test_waiters_receive_their_jobs_after_a_halt(scene):
     scene.push("a", "a")
     scene.push("b", "b")
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     first, second = scene.wait("a", "nobody", "b"), scene.wait("unheard-of", "b")
     scene.engine.resume(scene.now)
-    assert not scene.engine.unavailable
+    assert not scene.engine.unavailable_reason
     assert sorted((receiver.key, job.jid) for receiver, job in scene.delivered()) == sorted(
         [(first.key, "a"), (second.key, "b")]
     )
@@ -69,7 +69,7 @@ def test_waiters_receive_their_jobs_after_a_halt(scene):
 
 def test_due_timers_take_effect_after_a_halt(scene):
     job = scene.push(due_at=START + SECOND)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.advance(10)
     scene.engine.resume(scene.now)
     scene.advance(UNAVAILABLE_RETRY / SECOND)

@@ -131,7 +131,7 @@ def test_the_reply_waits_for_the_commit_of_the_seal(scene):
     seal(scene, connection)
     for _ in range(20):
         assert connection.run(scene.now, 1)
-    assert connection.work_waits, "the session must not use the loop all the time"
+    assert connection.long_command_waits, "the session must not use the loop all the time"
     assert not connection.replies
     commit(scene.engine, store)
     while connection.run(scene.now, 1):

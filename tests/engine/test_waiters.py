@@ -146,7 +146,7 @@ def test_a_waiter_without_queues_times_out(scene):
     waiter = scene.wait()
     waiter.queues = ()
     scene.engine.cancel_wait(waiter)
-    scene.engine.wait(waiter, scene.now + SECOND)
+    scene.engine.add_waiter(waiter, scene.now + SECOND)
     scene.advance(1)
     assert scene.timed_out() == [waiter]
 
@@ -156,7 +156,7 @@ def test_a_waiter_without_queues_times_out(scene):
 
 def wait_forever(scene: Scene, *queues: str) -> Waiter:
     waiter = Waiter(queues or ("default",), "worker-1", FAKTORY, None)
-    scene.engine.wait(waiter, FOREVER)
+    scene.engine.add_waiter(waiter, FOREVER)
     return waiter
 
 
@@ -186,7 +186,7 @@ def test_a_cancelled_wait_without_timeout_leaves_no_trace(scene):
 def test_a_wait_without_timeout_survives_a_flush_and_a_halt(scene):
     waiter = wait_forever(scene)
     scene.engine.flush(scene.now)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     job = scene.push()
     assert scene.delivered() == []
     scene.engine.resume(scene.now)
@@ -206,13 +206,13 @@ def test_a_wait_without_timeout_and_offers_receives_no_job(scene):
 def test_a_wait_for_a_result_can_have_no_timeout(scene):
     job = scene.pushed_and_leased()
     waiter = Waiter((), "", WORKQ, None)
-    scene.engine.wait(waiter, FOREVER, job)
+    scene.engine.add_waiter(waiter, FOREVER, job)
     assert scene.engine.next_timer() == job.deadline
     scene.complete(job, result=b"42")
     assert [(notified, outcome.result) for notified, outcome in scene.engine.waiters.outcomes] == [
         (waiter, b"42")
     ]
-    assert scene.engine.waiters.awaited == 0
+    assert scene.engine.waiters.awaited_job_count == 0
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

@@ -42,7 +42,7 @@ class WorkqScene(Scene):
     def awaits(self, job: Job, seconds: float = 10, *, owns_job: bool = False) -> Waiter:
         waiter = Waiter((), "", WORKQ, None)
         waiter.owns_job = owns_job
-        self.engine.wait(waiter, self.now + int(seconds * SECOND), job)
+        self.engine.add_waiter(waiter, self.now + int(seconds * SECOND), job)
         return waiter
 
     def notifications(self) -> list[tuple[Waiter, str, bool, bytes]]:
@@ -81,7 +81,7 @@ def test_a_job_expires_in_every_state(state):
     assert scene.causes()[-1] == ("purged" if finished else "evicted")
     assert scene.engine.timer_counts.evicted == (not finished)
     assert scene.engine.queues["default"].counts == [0] * 6
-    assert not scene.engine.dead_kept
+    assert not scene.engine.dead_untrimmed
     assert not scene.engine.dead
     assert job.state == GONE
 
@@ -118,7 +118,7 @@ def test_a_flush_removes_expiry_timers():
 def test_no_job_expires_while_the_store_fails():
     scene = WorkqScene()
     scene.push(life=1)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.advance(5)
     assert scene.engine.jobs
     scene.engine.resume(scene.now)
@@ -159,7 +159,7 @@ def test_all_waiters_of_a_result_are_notified():
     waiters = [scene.awaits(job) for _ in range(3)]
     scene.engine.complete(job, scene.now, WORKQ, result=b"42")
     assert scene.notifications() == [(waiter, "completed", True, b"42") for waiter in waiters]
-    assert not scene.engine.waiters.awaited
+    assert not scene.engine.waiters.awaited_job_count
     scene.advance(11)
     assert scene.timed_out() == []
 
@@ -193,7 +193,7 @@ def test_a_client_is_not_notified_of_a_removed_job():
     assert (scene.notifications(), scene.timed_out()) == ([], [])
     scene.advance(0.001)
     assert (scene.notifications(), scene.timed_out()) == ([], [waiter])
-    assert not scene.engine.waiters.awaited
+    assert not scene.engine.waiters.awaited_job_count
 
 
 def test_a_cancelled_waiter_is_not_notified():
@@ -324,7 +324,7 @@ def test_a_paused_queue_is_not_chosen():
     scene.engine.pause("a", paused=True, now=scene.now)
     assert scene.engine.lease(("a",), "", WORKQ, scene.now, random_queue=True) is None
     scene.engine.pause("a", paused=False, now=scene.now)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     assert scene.engine.lease(("a",), "", WORKQ, scene.now, random_queue=True) is None
 
 
@@ -340,7 +340,7 @@ def test_an_abandoned_job_is_removed():
 def test_an_abandoned_job_is_removed_when_the_store_recovers():
     scene = WorkqScene()
     job = scene.push(transient=True)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.engine.cancel(job, scene.now, deferrable=True)
     scene.advance(3)
     assert scene.engine.jobs
@@ -355,7 +355,7 @@ def test_an_abandoned_job_is_removed_when_the_store_recovers():
 def test_an_abandoned_job_is_removed_before_the_next_delivery():
     scene = WorkqScene()
     job = scene.push(transient=True)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.engine.cancel(job, scene.now, deferrable=True)
     scene.wait(seconds=60)
     scene.now -= 3600 * SECOND  # the removal does not depend on the clock
@@ -384,7 +384,7 @@ def test_a_transient_job_with_a_waiter_stays_after_a_halt():
     scene = WorkqScene()
     job = scene.push(transient=True)
     waiter = scene.awaits(job, owns_job=True)
-    scene.engine.unavailable = "disk full"
+    scene.engine.unavailable_reason = "disk full"
     scene.engine.resume(scene.now)
     assert scene.lease() is job
     scene.engine.complete(job, scene.now, WORKQ)
@@ -539,7 +539,7 @@ def test_a_restart_changes_nothing(ops):
             assert ready_jids(again, name) == ready_jids(engine, name)
             assert again.queues[name].counts == queue.counts
         assert again.retrying == engine.retrying
-        assert sorted(again.dead_kept) == sorted(engine.dead_kept)
+        assert sorted(again.dead_untrimmed) == sorted(engine.dead_untrimmed)
     scene.advance(100)
     assert not engine.jobs
     assert len(engine.timers) == 0

@@ -17,9 +17,14 @@ from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.masenko import durations, tasks
 from millrace.protocols.qless import arguments, script_catalog
 from millrace.protocols.qless import lua_values as lua
-from millrace.protocols.qless.commands import decimal, integer
+from millrace.protocols.qless.commands import parse_decimal, parse_integer
 from millrace.protocols.qless.errors import ScriptError
-from millrace.protocols.qless.resp import ProtocolError, RequestLimits, Requests, read_whole
+from millrace.protocols.qless.resp import (
+    ProtocolError,
+    RequestBuffer,
+    RequestLimits,
+    parse_complete,
+)
 from millrace.protocols.times import format_rfc3339, parse_rfc3339
 from millrace.protocols.workq import arguments as workq_arguments
 from millrace.store import StoreDamaged, records
@@ -169,19 +174,19 @@ def check_resp(data: bytes) -> None:
     """
     sizes, stream = data[1:HEAD].ljust(HEAD - 1, b"\0"), data[HEAD:]
     large, small = RequestLimits(1000, 10_000, 100_000), RequestLimits(1000, 10_000, 100_000)
-    small.at_once = small.alone = 0
+    small.max_batch_bytes = small.max_single_bytes = 0
     whole = requests_of([stream], large)
     for limits in (large, small):
         assert requests_of(in_sizes(stream, sizes), limits) == whole
         assert requests_of(bytewise(stream), limits) == whole
-    requests, size = read_whole(stream)
+    requests, size = parse_complete(stream)
     packed = [b"*%d\r\n" % len(args) + b"".join(map(_bulk, args)) for args in requests]
     assert b"".join(packed) == stream[:size]
-    assert read_whole(b"*1\r\n$4\r\nPING\r\n") == ([[b"PING"]], 14), "it remembers a rest"
+    assert parse_complete(b"*1\r\n$4\r\nPING\r\n") == ([[b"PING"]], 14), "it remembers a rest"
 
 
 def requests_of(pieces: list[bytes], limits: RequestLimits) -> tuple[list[list[bytes]], str]:
-    requests, found = Requests(), []
+    requests, found = RequestBuffer(), []
     try:
         for piece in pieces:
             requests.feed(piece)
@@ -203,11 +208,11 @@ def check_lua(data: bytes) -> None:
     if found is not None:
         assert abs(found) < float("inf")
         assert isinstance(float(data) if b"x" not in data.lower() else 0.0, float)
-        lua.number(found)
+        lua.format_number(found)
         assert abs(lua.to_microseconds(found)) <= 10**17
-        assert 0 <= lua.clock(found) <= 10**17
-        assert -(1 << 63) <= lua.whole(found) < 1 << 63
-    for reading in (lua.decode, lua.check, lua.decode_list, arguments.tags, arguments.jids):
+        assert 0 <= lua.parse_clock(found) <= 10**17
+        assert -(1 << 63) <= lua.to_int64(found) < 1 << 63
+    for reading in (lua.decode, lua.check_json, lua.decode_list, arguments.tags, arguments.jids):
         try:
             value = reading(data)
         except ScriptError as problem:
@@ -215,7 +220,7 @@ def check_lua(data: bytes) -> None:
         else:
             assert read(data) is not UNREAD
             records.encode(value)  # it must be storable
-    for reading in (lambda word: decimal(word, "ERR x"), integer):
+    for reading in (lambda word: parse_decimal(word, "ERR x"), parse_integer):
         with contextlib.suppress(ClientError):
             reading(data)
     with contextlib.suppress(ScriptError):

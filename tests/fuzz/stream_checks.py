@@ -229,7 +229,7 @@ def leave(world: World) -> None:
     assert not any(hub.connections or hub.connections_with_messages for hub in hubs)
     assert not engine.leases.holders
     assert not engine.waiters
-    assert not engine.waiters.awaited
+    assert not engine.waiters.awaited_job_count
     # Cancelled timers are removed when they expire.
     engine.timers.heap = sorted(engine.timers._live.values())
     assert not any(ref() for ref in gone), "a closed connection is still referenced"

@@ -19,7 +19,7 @@ from workq_conversation import WorkqWorld
 from millrace.engine.engine import Engine
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.qless.state import Qless
+from millrace.protocols.qless.state import QlessState
 from support.plain import values
 from wires import Wire
 
@@ -94,7 +94,7 @@ def one_reply_for_each_task(stream: bytes, came: StreamResult) -> None:
     assert came.closed or len(came.replies) == wanted
 
 
-def indexes(qless: Qless) -> dict[str, Any]:
+def indexes(qless: QlessState) -> dict[str, Any]:
     """The entries that lookups return; outdated entries are not returned."""
     jobs = qless.engine.jobs
     deadlines = qless.engine.deadlines
@@ -165,7 +165,7 @@ GOQUEUE = Protocol(
     documents.GOQUEUE,
     lambda choice: 300 if choice % 3 == 0 else 16 << 20,
 )
-_LEAST = {"max_line": 500, "max_arguments": 20, "max_keys": 3, "max_scratch": 500}
+_LEAST = {"max_line": 500, "max_arguments": 20, "max_keys": 3, "max_scratch_bytes": 500}
 QLESS = Protocol(
     of_settings(QlessWorld, {}, {"dialect": "original"}, _LEAST, {"password": "sesame"}),
     qless_error,

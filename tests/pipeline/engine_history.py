@@ -178,7 +178,7 @@ class Past:
             queues = (
                 (worker.load.queue, "graves") if worker.load.fails > 20 else (worker.load.queue,)
             )
-            self.engine.wait(Waiter(queues, worker.wid, worker.protocol, worker), FOREVER)
+            self.engine.add_waiter(Waiter(queues, worker.wid, worker.protocol, worker), FOREVER)
             for name in queues:
                 queue = self.engine.queues.get(name)
                 if queue is not None:
@@ -257,8 +257,8 @@ class Past:
             engine.move(job, worker.load.queue + "-2", now, QLESS, due=due)
         else:
             engine.complete(job, now, QLESS)
-        while len(engine.done_kept) > 100:
-            engine.cancel(next(iter(engine.done_kept.values())), now, QLESS)
+        while len(engine.done_untrimmed) > 100:
+            engine.cancel(next(iter(engine.done_untrimmed.values())), now, QLESS)
         engine.skew = 0
 
     def _fail(self, worker: Worker, job: Job, leased_at: int) -> None:

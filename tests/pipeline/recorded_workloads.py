@@ -145,7 +145,7 @@ class World:
             waiter = Waiter(tuple(queues), name, workers.protocol, (workers, random))
             waiter.lease_duration = 10**15
             until = START + int(min(workers.stop, 10**9) * SECOND)
-            self.engine.wait(waiter, until)
+            self.engine.add_waiter(waiter, until)
 
     def _begin(self, workers: Workers, random: Random, job: Job) -> None:
         """A thread has a job: its seed decides how long it takes and how it ends."""

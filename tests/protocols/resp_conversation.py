@@ -29,7 +29,7 @@ from hiredis import Reader
 from millrace.engine.engine import Engine
 from millrace.engine.job import NewJob
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.errors import QlessRefused, ScriptError
+from millrace.protocols.qless.errors import ChangeRefused, ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import Reply
 from millrace.protocols.qless.script_catalog import Script
@@ -90,8 +90,8 @@ class FewCommands:
 
     def _put(self, jid: str, now: int) -> Reply:
         engine = self.hub.engine
-        if engine.unavailable:
-            raise QlessRefused
+        if engine.unavailable_reason:
+            raise ChangeRefused
         if not jid:
             raise ScriptError('Put(): Arg "jid" missing')
         engine.push(NewJob(jid, "kind", b"{}", FAKTORY, "queue", 3, 60_000_000), now)
@@ -107,7 +107,7 @@ class FewCommands:
         self.hub.engine.cancel(job, now)
         return 1
 
-    def flush(self, now: int, *, everything: bool) -> Iterator[None]:
+    def flush(self, now: int, *, all_databases: bool) -> Iterator[None]:
         yield
         self.flushed += 1
         self.hub.engine.flush(now)
@@ -115,8 +115,8 @@ class FewCommands:
     def load_script(self, sha: str, script: Script) -> None:
         if sha in self.kept:
             return
-        if self.hub.engine.unavailable:
-            raise QlessRefused
+        if self.hub.engine.unavailable_reason:
+            raise ChangeRefused
         self.kept[sha] = script
         self.hub.engine.caller.must_wait = True
 
@@ -143,7 +143,7 @@ class FewKeys:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def kind(self, key: bytes) -> str:
+    def key_type(self, key: bytes) -> str:
         if key in {b"ql:list", b"ql:set"}:
             return key[3:].decode()
         if key.startswith(b"ql:j:"):
@@ -155,13 +155,13 @@ class FewKeys:
 
     def length(self, key: bytes) -> Generator[None, None, int]:
         yield
-        return len(self.scores(key) if self.kind(key) == "zset" else self.items(key))
+        return len(self.scores(key) if self.key_type(key) == "zset" else self.items(key))
 
     def read(self, key: bytes) -> Generator[None, None, list[Any]]:
         yield
-        if self.kind(key) == "hash":
+        if self.key_type(key) == "hash":
             return self.fields(key)
-        return self.items(key) if self.kind(key) == "list" else self.members(key)
+        return self.items(key) if self.key_type(key) == "list" else self.members(key)
 
     def version(self, key: bytes) -> Hashable:
         return None

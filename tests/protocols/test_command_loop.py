@@ -36,7 +36,7 @@ def test_the_last_command_of_a_share_leaves_no_work(connection: TinyConnection) 
 
 def test_a_slice_costs_as_much_as_several_commands(connection: TinyConnection) -> None:
     assert connection.receive(b"count 3\nget q\n", NOW, 1 + 2 * SLICE_COST)
-    assert connection.work is not None
+    assert connection.long_command is not None
     assert connection.replies == []
     assert not connection.run(NOW, 3 * SLICE_COST)
     assert data_of(connection) == [b"counted\n", b"nothing\n"]
@@ -53,7 +53,7 @@ def test_only_replies_to_changes_wait(connection: TinyConnection) -> None:
     assert waiting(connection) == [1, 3]
 
 
-@pytest.mark.parametrize("cause", ["unavailable", "pushes_refused"])
+@pytest.mark.parametrize("cause", ["unavailable_reason", "push_refusal_reason"])
 def test_an_unavailable_store_is_reported_with_one_text(
     connection: TinyConnection, cause: str
 ) -> None:

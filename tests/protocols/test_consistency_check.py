@@ -17,7 +17,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import READY
 from millrace.protocols.qless import consistency
 from millrace.protocols.qless.calls import QlessApi
-from millrace.protocols.qless.errors import QlessRefused, ScriptError
+from millrace.protocols.qless.errors import ChangeRefused, ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.spec import protocol_rules
 from millrace.store import MemoryStore
@@ -164,11 +164,11 @@ def wrong_count(s: SampleQless) -> None:
 
 
 def not_completed(s: SampleQless) -> None:
-    s.engine.done_kept.clear()
+    s.engine.done_untrimmed.clear()
 
 
 def not_failed(s: SampleQless) -> None:
-    s.engine.dead_kept.clear()
+    s.engine.dead_untrimmed.clear()
 
 
 def blocked_without_dependency(s: SampleQless) -> None:
@@ -245,10 +245,10 @@ def test_a_repair_unblocks_a_job_without_dependencies() -> None:
 
 def test_the_check_runs_while_the_store_fails_and_the_repair_does_not() -> None:
     shop = SampleQless().stock()
-    shop.engine.unavailable = "disk full"
+    shop.engine.unavailable_reason = "disk full"
     assert shop.check()["consistent"]
     assert shop.check(b"0")["consistent"]
-    with pytest.raises(QlessRefused):
+    with pytest.raises(ChangeRefused):
         shop.check(b"1")
 
 
@@ -291,7 +291,7 @@ def test_a_repair_of_a_large_server_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert shop.check(b"1") == {**NOTHING_WRONG, "checked": 10}
     lost_tag(shop)
     assert shop.check()["total"] == 1
-    with pytest.raises(ScriptError, match="A running server repairs up to 9"):
+    with pytest.raises(ScriptError, match="A running server with more than 9 jobs cannot"):
         shop.check(b"1")
 
 

@@ -115,6 +115,6 @@ def test_a_command_refused_by_a_failing_store_is_an_error():
     hub = faktory(world.engine)
     wire = Wire(world, FaktoryConnection(hub))
     wire.receive(b'HELLO {"v":2}\r\n')
-    world.engine.unavailable = "disk full"
+    world.engine.unavailable_reason = "disk full"
     wire.receive(b'PUSH {"jid":"12345678","jobtype":"a","args":[]}\r\n')
     assert (hub.commands, hub.errors) == (1, 1)

@@ -37,7 +37,7 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
     "count_of": (lambda engine: engine.count_of(SECRET), 0),
     "retrying": (lambda engine: engine.retrying, 0),
     "dependents": (lambda engine: engine.dependents(engine.jobs[1]), []),
-    "some_dependents": (lambda engine: engine.some_dependents(engine.jobs[1], 10), ([], 0)),
+    "first_dependents": (lambda engine: engine.first_dependents(engine.jobs[1], 10), ([], 0)),
     "next_dependent": (lambda engine: engine.next_dependent(engine.jobs[1], 0), 0),
     "queue": (lambda engine: engine.queue(OTHER), QueueRefused),
     "retention_of": (lambda engine: engine.retention_of(OTHER), QueueRefused),
@@ -50,8 +50,8 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
     "check_blockers": (lambda engine: engine.check_blockers([1]), QueueRefused),
     "lease": (lambda engine: engine.lease([OTHER], "w", WORKQ, NOW), QueueRefused),
     "reclaim_by_id": (lambda engine: engine.reclaim_by_id(SECRET, "w", WORKQ, NOW), None),
-    "wait": (
-        lambda engine: engine.wait(Waiter((OTHER,), "w", WORKQ, _Owner()), NOW + 1),
+    "add_waiter": (
+        lambda engine: engine.add_waiter(Waiter((OTHER,), "w", WORKQ, _Owner()), NOW + 1),
         QueueRefused,
     ),
     "move": (lambda engine: engine.move(engine.jobs[3], OTHER, NOW, WORKQ), QueueRefused),
@@ -80,7 +80,15 @@ OF_A_JOB = {
 }
 #: Verbs and views that concern neither a job nor a queue, or only the connection of the caller.
 WITHOUT_QUEUE = {
-    *("unavailable", "pushes_refused", "durable", "rules", "random", "last_known_time", "next_seq"),
+    *(
+        "unavailable_reason",
+        "push_refusal_reason",
+        "durable",
+        "rules",
+        "random",
+        "last_known_time",
+        "next_seq",
+    ),
     *("caller", "server_caller", "settings", "set_setting", "load_settings", "skip_seqs"),
     *("turn", "version", "revert_count", "flush_count", "commit_waiters", "set_alarm"),
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
@@ -95,7 +103,15 @@ COMPONENTS = {
 #: Only the engine, the server and operators without a rule use these.
 INTERNAL = {
     *("jobs", "by_jid", "queues", "scheduled", "blocked", "leased", "done", "dead", "staged"),
-    *("dead_kept", "done_kept", "all_tables", "table", "queue_set", "states", "retention"),
+    *(
+        "dead_untrimmed",
+        "done_untrimmed",
+        "all_tables",
+        "table",
+        "queue_set",
+        "states",
+        "retention",
+    ),
     *("dependencies", "failure_groups", "statistics", "current_statistics", "timers", "waiters"),
     *("positions", "cascades", "alarms", "change_set", "committing", "record_components"),
     *("state_components", "components", "restoration", "transitions", "arrivals", "edits"),
@@ -123,7 +139,7 @@ def _tables(engine: Engine) -> Iterator[Any]:
     tables = engine.tables
     for name in ("jobs", "by_jid", "queues", "scheduled", "blocked", "leased"):
         yield getattr(tables, name)
-    for name in ("done", "dead", "done_kept", "dead_kept", "staged"):
+    for name in ("done", "dead", "done_untrimmed", "dead_untrimmed", "staged"):
         yield getattr(tables, name)
 
 

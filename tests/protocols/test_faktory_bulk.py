@@ -235,7 +235,7 @@ def test_a_wrong_type_refuses_the_following_jobs(talk):
 
 def test_changes_are_refused_while_the_store_fails(talk):
     client = opened(talk)
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "disk full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "disk full"))
     for request in ({"open": "M"}, {"stage": "L", "jobs": []}, {"release": "L"}, {"discard": "L"}):
         client.says(b"MILLRACE %b\r\n" % compact(request))
         client.hears_error("disk full: nothing was changed, try again later")

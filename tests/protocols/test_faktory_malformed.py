@@ -17,7 +17,7 @@ from conversation import HI, OK, Conversation, World, bulk, compact, push, unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.engine.restoration import in_order
+from millrace.engine.restoration import sort_for_restore
 
 MILLION = 1_000_000
 DEEP_ARRAY = b"[" * MILLION
@@ -504,7 +504,7 @@ def test_different_jobs_of_one_jid_take_no_extra_time():
     assert client.sets()["enqueued"] == 8_000
     again = World({}).engine
     with at_most(2):
-        again.restore(in_order(talk.engine.jobs.values()), {"default": False})
+        again.restore(sort_for_restore(talk.engine.jobs.values()), {"default": False})
     assert len(again.find_all("job-0001")) == 8_000
 
 

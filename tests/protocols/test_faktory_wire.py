@@ -1076,7 +1076,7 @@ def test_queue_latency_refuses_only_a_lone_star(talk):
 
 def test_queue_latency_is_answered_while_changes_are_refused(talk):
     client = talk.client().pushes(unit())
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "the disk is full"))
     client.says(b"QUEUE LATENCY default\r\n").hears(bulk(b'{"default":0}'))
 
 
@@ -1094,7 +1094,7 @@ def test_queue_latency_is_answered_while_changes_are_refused(talk):
 )
 def test_changes_are_refused_while_the_store_fails(talk, line):
     client = talk.client().pushes(unit())
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "the disk is full"))
     client.says(line)
     client.hears_error("the disk is full: nothing was changed, try again later")
     client.says(b"FETCH\r\n").hears_nothing()
@@ -1262,7 +1262,7 @@ def test_a_partly_refused_mutate_is_not_acknowledged():
     assert connection.run(talk.now, 64) is True
     # The turn ends here, the disk is full, and the changes so far are reverted ...
     engine.revert([engine.take_changes()], written, {"default": False})
-    engine.unavailable = "the disk is full"
+    engine.unavailable_reason = "the disk is full"
     connection.run(talk.now, 16)
     # ... but the disk has space again before the command continues.
     engine.resume(talk.now)

@@ -159,7 +159,7 @@ def test_reserve_without_a_job_in_time():
 
 def test_every_command_may_be_answered_with_an_error():
     def disk_is_full(world):
-        world.engine.unavailable = "disk full"
+        world.engine.unavailable_reason = "disk full"
 
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x")

@@ -86,7 +86,7 @@ def test_no_job_returns_while_the_store_fails():
         waiter, client = talk.connect(), talk.connect()
         client.adds(1, ttp=1).reserves().hears_job(1, ttp=1)
         waiter.reserves(timeout=0)
-        talk.acts(lambda world: setattr(world.engine, "unavailable", "disk full"))
+        talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "disk full"))
         talk.advance(3)
         waiter.hears_nothing()
         talk.acts(lambda world: world.engine.resume(world.now))

@@ -8,7 +8,7 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
 from millrace.engine.states import LEASED
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.redo import PIECE_SIZE, SETTING
+from millrace.protocols.qless.redo import PIECE_SIZE, SETTING_PREFIX
 from millrace.protocols.qless.settings import QlessConfig
 from millrace.protocols.qless.spec import make_hub
 from millrace.protocols.qless.transactions import STEP_COST
@@ -83,7 +83,7 @@ class StoredPort:
         return [job.jid for job in self.engine.jobs.values()]
 
     def records(self) -> list[str]:
-        return [key for key in self.engine.settings if key.startswith(SETTING)]
+        return [key for key in self.engine.settings if key.startswith(SETTING_PREFIX)]
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_transaction_waits_for_its_commit_without_using_the_loop(port: StoredP
         port.step()
     port.advance()  # the last changes are not committed yet
     assert not port.client.replies
-    assert port.client.work_waits
+    assert port.client.long_command_waits
     assert port.engine.next_timer() is None
     assert list(port.engine.commit_waiters) == [port.hub]
 

@@ -154,7 +154,7 @@ def test_a_refused_commit_within_a_transaction_is_reported(port: Port) -> None:
     begin(client, *map(put, range(1000)))
     port.engine.revert([port.engine.take_changes()], [], {})
     port.engine.load_settings({})
-    port.engine.unavailable = "no space"
+    port.engine.unavailable_reason = "no space"
     other.receive(request("PING"), NOW, 1)
     port.turns_until(client)
     assert client.replies[0].data.startswith(b"-MISCONF no space")

@@ -27,7 +27,7 @@ def test_changes_are_refused_and_other_commands_continue(house):
     client.pushes()
     client.fetches()
     house.sync()
-    house.engine.unavailable = "disk full"
+    house.engine.unavailable_reason = "disk full"
     for line in (PUSH, 'ACK {"id":1}', 'NACK {"id":1}', "PUSH x", f"ATOMIC\n{PUSH}\nDONE"):
         client.says(line).hears(FULL)
     client.says("PING").hears(PONG)
@@ -44,7 +44,7 @@ def test_work_continues_after_the_store_recovered(house):
     client.fetches()
     client.pushes()
     house.sync()
-    house.engine.unavailable = "disk full"
+    house.engine.unavailable_reason = "disk full"
     worker.asks(timeout="10s").hears_nothing()
     client.says('ACK {"id":1}').hears(FULL)
     house.resume()
@@ -189,7 +189,7 @@ def test_tasks_lost_while_the_store_fails_fail_later(house):
     client.pushes()
     client.fetches()
     house.sync()
-    house.engine.unavailable = "disk full"
+    house.engine.unavailable_reason = "disk full"
     client.hangs_up()
     house.advance(3 * SECOND)
     assert house.engine.jobs[1].state == LEASED
@@ -219,7 +219,7 @@ def test_a_task_with_an_unwritten_reply_is_returned_after_the_store_recovered(ho
     house.sync()
     client.stops_reading().fetches()
     house.sync()
-    house.engine.unavailable = "disk full"
+    house.engine.unavailable_reason = "disk full"
     house.clients[0].closed = True  # as in the server: a lease that cannot be returned stays
     house.clients[0].connection.connection_lost(house.now)
     house.resume()

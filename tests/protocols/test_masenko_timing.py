@@ -225,7 +225,7 @@ def test_a_long_command_continues_beyond_the_heartbeat():
     count = 10_000
     client.receive(b"ATOMIC\n" + b'PUSH {"name":"a"}\n' * count + b"DONE\n", now, 2 * count)
     begun = now
-    while client.work is not None:
+    while client.long_command is not None:
         tick()
         client.run(now, 1)
         assert not client.closing

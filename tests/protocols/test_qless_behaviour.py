@@ -360,7 +360,7 @@ def test_a_lower_number_of_retained_jobs_removes_some_per_command(c: QlessClient
         c.put(5, "last")
         c.pop(5)
         c("complete", 6, "last", "w1", "q", "{}")
-        assert len(c._talk.engine.done_kept) == left
+        assert len(c._talk.engine.done_untrimmed) == left
 
 
 def test_the_history_keeps_the_first_and_the_newest_entries(c: QlessClient) -> None:

@@ -279,7 +279,7 @@ def test_a_lease_to_a_waiting_worker_keeps_the_clock_of_the_jobs_client(clocks: 
     job = clocks.engine.find("parked")
     assert job is not None
     assert clocks.engine.lease(["q"], "w", FAKTORY, clocks.now) is None
-    clocks.engine.wait(Waiter(("q",), "w", FAKTORY, None), clocks.now + 60 * SECOND)
+    clocks.engine.add_waiter(Waiter(("q",), "w", FAKTORY, None), clocks.now + 60 * SECOND)
     clocks.call(HOUR, "complete", "mine", "w", "q", "{}")
     assert job.state == LEASED
     assert read_details(job).clock_offset == -HOUR * SECOND

@@ -163,7 +163,7 @@ def test_no_setting_of_a_worker_changes_while_the_store_fails(talk: Qless, comma
     zero = in_database(talk, 0)
     zero.put(1, "a")
     zero.pop(100)
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "disk full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "disk full"))
     before = dict(talk.engine.settings)
     reply = zero._ask(command, (10_000_000, "w1"))
     assert str(reply).startswith("MISCONF disk full" if command != "workers" else "{")

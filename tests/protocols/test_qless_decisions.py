@@ -119,7 +119,7 @@ def test_a_wrong_type_is_refused(c: QlessClient, option: str, value: str, proble
 
 def test_a_job_that_depends_on_itself_is_never_delivered(talk: Qless, c: QlessClient) -> None:
     waiter = Waiter(("q",), "worker", FAKTORY, None)
-    talk.engine.wait(waiter, 1 << 60)
+    talk.engine.add_waiter(waiter, 1 << 60)
     c.put(1, "a", "depends", '["a"]')
     assert not talk.engine.waiters.deliveries
     assert c.state("a") == "depends"

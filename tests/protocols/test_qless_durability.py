@@ -15,7 +15,7 @@ from millrace.engine.job import SECOND
 from millrace.engine.states import SCHEDULED
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.errors import QlessRefused
+from millrace.protocols.qless.errors import ChangeRefused
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.script_catalog import Script
 from millrace.protocols.registry import FAKTORY
@@ -226,7 +226,7 @@ def test_a_flush_keeps_only_the_scripts(kept: StoredQless) -> None:
 
 
 def flush(kept: StoredQless) -> None:
-    for _ in kept.hub.flush(SERVER_NOW, b"", everything=True):
+    for _ in kept.hub.flush(SERVER_NOW, b"", all_databases=True):
         pass
 
 
@@ -307,10 +307,10 @@ def test_changes_are_refused_while_the_store_fails(
     furnish(kept)
     kept.commits()
     before = kept.seen()
-    kept.engine.unavailable = "disk full"
+    kept.engine.unavailable_reason = "disk full"
     try:
         change(kept)
-    except QlessRefused:
+    except ChangeRefused:
         pass
     else:
         assert change in {CHANGES["flush"], CHANGES["what recurs"]}  # the hub refuses a flush

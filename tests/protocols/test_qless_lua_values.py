@@ -64,7 +64,7 @@ def test_tonumber_never_fails(word: bytes) -> None:
     ],
 )
 def test_numbers_are_written_with_fourteen_digits(value: float, written: bytes) -> None:
-    assert lua.number(value) == written
+    assert lua.format_number(value) == written
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_numbers_are_written_with_fourteen_digits(value: float, written: bytes) 
     ],
 )
 def test_times_are_written_in_seconds(microseconds: int, written: bytes) -> None:
-    assert lua.seconds(microseconds) == written
+    assert lua.format_seconds(microseconds) == written
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_times_are_limited_to_the_storable_range(seconds: float, microseconds: i
 )
 def test_the_cjson_message_for_invalid_json(data: bytes, complaint: str) -> None:
     with pytest.raises(ScriptError) as problem:
-        lua.check(data)
+        lua.check_json(data)
     assert str(problem.value) == complaint
     with pytest.raises(ScriptError):
         lua.decode(data)
@@ -128,27 +128,27 @@ def test_the_cjson_message_for_invalid_json(data: bytes, complaint: str) -> None
 @given(st.binary(max_size=40) | st.text('[]{},:"1an ', max_size=20).map(str.encode))
 def test_any_bytes_are_json_or_complained_about(data: bytes) -> None:
     try:
-        assert lua.check(data) is data
+        assert lua.check_json(data) is data
     except ScriptError as problem:
         assert str(problem).startswith("Expected ")  # noqa: PT017
 
 
 def test_long_invalid_text_is_refused_immediately() -> None:
     with pytest.raises(ScriptError, match="Expected value but found invalid token at character"):
-        lua.check(b"[" * 1_000_000)
+        lua.check_json(b"[" * 1_000_000)
 
 
 def test_a_missing_argument() -> None:
     with pytest.raises(ScriptError, match="bad argument #1 to 'decode'"):
-        lua.check(None)
+        lua.check_json(None)
 
 
 def test_lists() -> None:
     assert lua.decode_list(b"{}") == []
     assert lua.decode_list(b'["a",1]') == ["a", 1]
-    assert lua.strings([]) == b"{}"
-    assert lua.strings(["é"]) == '["é"]'.encode()
-    assert lua.listed([b"1", b"{}"]) == b"[1,{}]"
+    assert lua.encode_strings([]) == b"{}"
+    assert lua.encode_strings(["é"]) == '["é"]'.encode()
+    assert lua.join_list([b"1", b"{}"]) == b"[1,{}]"
 
 
 @pytest.mark.parametrize(

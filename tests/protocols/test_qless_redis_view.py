@@ -55,7 +55,7 @@ class Keys:
         self.do("put", now, "", queue, jid, "K", "{}", 0, *options)
 
     def scores(self, key: str) -> dict[str, float]:
-        assert self.virtual.kind(key.encode()) == "zset"
+        assert self.virtual.key_type(key.encode()) == "zset"
         found = self.virtual.scores(key.encode())
         assert whole(self.virtual.length(key.encode())) == len(found)
         for member, score in found:
@@ -64,24 +64,24 @@ class Keys:
         return {member.decode(): score for member, score in found}
 
     def fields(self, key: str) -> dict[str, str]:
-        assert self.virtual.kind(key.encode()) == "hash"
+        assert self.virtual.key_type(key.encode()) == "hash"
         return {k.decode(): v.decode() for k, v in self.virtual.fields(key.encode())}
 
     def items(self, key: str) -> list[str]:
-        assert self.virtual.kind(key.encode()) == "list"
+        assert self.virtual.key_type(key.encode()) == "list"
         found = self.virtual.items(key.encode())
         assert whole(self.virtual.length(key.encode())) == len(found)
         return [item.decode() for item in found]
 
     def members(self, key: str) -> list[str]:
-        assert self.virtual.kind(key.encode()) == "set"
+        assert self.virtual.key_type(key.encode()) == "set"
         return sorted(member.decode() for member in self.virtual.members(key.encode()))
 
     def names(self) -> set[str]:
         """All names; each has an existing key, and their number is the count."""
         found = [name for name in self.virtual.names() if name]
         assert len(set(found)) == len(found)
-        assert all(self.virtual.kind(name) for name in found)
+        assert all(self.virtual.key_type(name) for name in found)
         return {name.decode() for name in found}
 
 
@@ -119,7 +119,7 @@ def test_locks_have_their_expiry_and_scheduled_jobs_their_due_time(keys: Keys) -
     keys.do("pop", T + 1, "q", "w", 1)
     assert keys.scores("ql:q:q-locks") == {"a": T + 61}
     assert keys.scores("ql:q:q-scheduled") == {"b": T + 12.5}
-    assert keys.virtual.kind(b"ql:q:q-work") == ""
+    assert keys.virtual.key_type(b"ql:q:q-work") == ""
 
 
 def test_dependent_jobs_are_scored_by_the_time_of_their_put(keys: Keys) -> None:
@@ -148,7 +148,7 @@ def test_a_queues_lengths_are_read_from_its_counters(
     monkeypatch.setattr(keys.engine.queues["q"].ready.__class__, "first", scan)
     for name in ("work", "locks", "scheduled", "depends"):
         key = f"ql:q:q-{name}".encode()
-        assert (keys.virtual.kind(key), whole(keys.virtual.length(key))) == ("zset", 1)
+        assert (keys.virtual.key_type(key), whole(keys.virtual.length(key))) == ("zset", 1)
     assert whole(keys.virtual.score(b"ql:q:q-scheduled", b"c")) == T + 10
     assert whole(keys.virtual.score(b"ql:q:q-scheduled", b"a")) is None
 
@@ -209,7 +209,7 @@ def test_a_failed_job(keys: Keys) -> None:
     assert shown.items() <= keys.fields("ql:j:a").items()
     assert keys.members("ql:failures") == ["group"]
     assert keys.items("ql:f:group") == ["b", "a"], "the newest failure is first"
-    assert keys.virtual.kind(b"ql:f:other") == ""
+    assert keys.virtual.key_type(b"ql:f:other") == ""
 
 
 def test_completed_jobs(keys: Keys) -> None:
@@ -229,7 +229,7 @@ def test_grace_and_a_pending_delay_are_in_the_hash(keys: Keys) -> None:
     assert keys.scores("ql:w:w:jobs") == {"a": T + 60}
     keys.do("pop", T + 61, "q", "w2", 1)
     assert keys.fields("ql:j:a")["grace"] == "1"
-    assert keys.virtual.kind(b"ql:w:w:jobs") == "", "its worker has been notified of the loss"
+    assert keys.virtual.key_type(b"ql:w:w:jobs") == "", "its worker has been notified of the loss"
 
 
 def test_a_jid_that_ends_like_a_part_of_another_key(keys: Keys) -> None:
@@ -275,7 +275,7 @@ def test_tags_are_scored_by_the_time_of_their_addition(keys: Keys) -> None:
     assert keys.scores("ql:tags") == {"x": 2, "y": 1}
     keys.do("cancel", T + 2, "a")
     assert keys.scores("ql:tags") == {"x": 1}
-    assert keys.virtual.kind(b"ql:t:y") == ""
+    assert keys.virtual.key_type(b"ql:t:y") == ""
 
 
 def test_a_job_cancelled_by_another_protocol_has_no_key(keys: Keys) -> None:
@@ -311,8 +311,8 @@ def test_statistics_by_day(keys: Keys) -> None:
     tomorrow = keys.fields(f"ql:s:wait:{MIDNIGHT + 86400}:q")
     assert (tomorrow["total"], tomorrow["h23"], tomorrow["d1"]) == ("2", "1", "1")
     assert keys.fields(f"ql:s:stats:{MIDNIGHT}:q") == {"failures": "5", "failed": "5"}
-    assert keys.virtual.kind(b"ql:s:run:%d:q" % MIDNIGHT) == ""
-    assert keys.virtual.kind(b"ql:s:wait:%d:q" % (MIDNIGHT + 1)) == ""
+    assert keys.virtual.key_type(b"ql:s:run:%d:q" % MIDNIGHT) == ""
+    assert keys.virtual.key_type(b"ql:s:wait:%d:q" % (MIDNIGHT + 1)) == ""
 
 
 # Additional keys of reqless
@@ -330,18 +330,18 @@ def test_throttles(keys: Keys) -> None:
     assert keys.scores("ql:q:q-throttled") == {"b": T + 1}
     assert list(keys.scores("ql:q:q-work")) == ["c"]
     assert whole(keys.virtual.score(b"ql:q:q-work", b"b")) is None
-    assert keys.virtual.kind(b"ql:th:other") == keys.virtual.kind(b"ql:th:mail-x") == ""
+    assert keys.virtual.key_type(b"ql:th:other") == keys.virtual.key_type(b"ql:th:mail-x") == ""
     assert keys.fields("ql:j:a")["throttles"] == '["mail"]'
     keys.reqless("queue.recurAtInterval", T, "q", "r", "K", "{}", 9, 9, "throttles", '["mail"]')
     assert "mail" in keys.fields("ql:r:r")["throttles"]
     assert {"ql:th:mail", "ql:th:mail-locks", "ql:q:q-throttled"} <= keys.names()
-    for _ in keys.hub.flush(T * 1_000_000, b"", everything=True):
+    for _ in keys.hub.flush(T * 1_000_000, b"", all_databases=True):
         pass
     assert keys.names() == set()
 
 
 def test_patterns(keys: Keys) -> None:
-    assert keys.virtual.kind(b"ql:qp:identifiers") == ""
+    assert keys.virtual.key_type(b"ql:qp:identifiers") == ""
     keys.reqless("queueIdentifierPatterns.setAll", T, "mine", '["a","b"]')
     pattern = '{"fairly":true,"pattern":["default"]}'
     keys.reqless("queuePriorityPatterns.setAll", T, pattern)
@@ -376,7 +376,7 @@ def test_patterns(keys: Keys) -> None:
 def test_unknown_keys(keys: Keys, key: str) -> None:
     keys.put("a")
     key_bytes = key.encode("latin-1")
-    assert (keys.virtual.kind(key_bytes), whole(keys.virtual.length(key_bytes))) == ("", 0)
+    assert (keys.virtual.key_type(key_bytes), whole(keys.virtual.length(key_bytes))) == ("", 0)
     assert (
         keys.virtual.scores(key_bytes)
         == keys.virtual.fields(key_bytes)
@@ -407,7 +407,7 @@ def test_flushdb_removes_all_keys(keys: Keys) -> None:
     keys.put("d", T, "q", "depends", '["a"]', "tags", '["x"]')
     keys.do("pause", T, "q")
     assert len(keys.names()) > 20
-    for _ in keys.hub.flush(T * 1_000_000, b"", everything=True):
+    for _ in keys.hub.flush(T * 1_000_000, b"", all_databases=True):
         pass
     assert keys.names() == set()
 

@@ -72,7 +72,7 @@ def test_patterns_of_different_types_do_not_mix(client: ReqlessClient) -> None:
     client.asks("RPUSH", "ql:qp:identifiers", "a").hears_resp_error(WRONG_TYPE)
     for command_words in (("HSET", "ql:qp:others", "a", "b"), ("DEL", "ql:qp:others")):
         client.asks(*command_words).hears_resp_error(
-            "ERR 'ql:qp:others' is kept by Qless: only its own commands can change it"
+            "ERR 'ql:qp:others' belongs to Qless: only Qless commands can change it"
         )
     client.asks("EXISTS", "ql:qp:priorities", "ql:qp:identifiers").hears(b":0\r\n")
 
@@ -85,7 +85,7 @@ def test_written_patterns_are_settings_of_the_engine_and_bounded(
         client = talk.speaker()
         client.asks("RPUSH", "ql:qp:priorities", "x" * 9).hears(b":1\r\n")
         client.asks("RPUSH", "ql:qp:priorities", "x" * 10).hears_resp_error(
-            "OOM command not allowed: patterns have room for 20 bytes"
+            "OOM command not allowed: the patterns may use at most 20 bytes"
         )
         client.asks("LLEN", "ql:qp:priorities").hears(b":1\r\n")
         assert talk.engine.settings["qless/patterns/priorities"].endswith(b"x" * 9)
@@ -94,12 +94,12 @@ def test_written_patterns_are_settings_of_the_engine_and_bounded(
 def test_patterns_are_not_written_while_the_store_fails(talk: Reqless) -> None:
     client = talk.speaker()
     client.asks("RPUSH", "ql:qp:priorities", "x").hears(b":1\r\n")
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "the disk is full"))
     refusal = "MISCONF the disk is full: nothing was changed, try again later"
     client.asks("RPUSH", "ql:qp:priorities", "y").hears_resp_error(refusal)
     client.asks("HSET", "ql:qp:identifiers", "a", "b").hears_resp_error(refusal)
     client.asks("DEL", "ql:qp:priorities").hears_resp_error(refusal)
-    talk.acts(lambda world: setattr(world.engine, "unavailable", ""))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", ""))
     client.asks("LRANGE", "ql:qp:priorities", 0, -1).hears(array(bulk("x")))
 
 

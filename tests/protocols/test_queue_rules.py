@@ -377,7 +377,7 @@ def test_a_long_transaction_of_qless_applies_the_rule_in_each_step(engine: Engin
         exchange(port, resp("QLESS.PUT", "1", queue, f"j{number}", "k", "{}", "1700000000", "0"))
     port.receive(resp("EXEC"), NOW, 10)
     turns = 0
-    while port.work is not None and turns < 1000:
+    while port.long_command is not None and turns < 1000:
         turns += 1
         port.hub.handle_alarm("", NOW)
         port.run(NOW, 10)
@@ -458,7 +458,7 @@ def test_no_command_reaches_another_queue(protocol: str) -> None:
         exchange(port, resp("SCRIPT", "LOAD", SCRIPT_C) if protocol == "qless" else b"")
         port.receive(command, NOW, 10_000)
         for _ in range(10):
-            if port.work is None:
+            if port.long_command is None:
                 break
             port.run(NOW, 10_000)
         reply = b"".join(data_of(port))

@@ -630,7 +630,7 @@ def test_reads_are_answered_while_the_store_fails(talk: Reqless) -> None:
     put(client, "a", 1, "throttles", ["t"])
     put(client, "b", 2, "throttles", ["t"])
     assert pop(client, 3, 2) == ["a"]
-    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", "the disk is full"))
     client.calls("throttle.pending", 4, "t").hears_text('["b"]')
     client.calls("throttle.get", 4, "t").hears_text('{"id":"t","maximum":1,"ttl":-1}')
     client.calls("queue.jobsByState", 4, "throttled", "q").hears_text('["b"]')
@@ -651,7 +651,7 @@ def test_reads_are_answered_while_the_store_fails(talk: Reqless) -> None:
         client.calls(*call).hears_resp_error(
             "MISCONF the disk is full: nothing was changed, try again later"
         )
-    talk.acts(lambda world: setattr(world.engine, "unavailable", ""))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", ""))
     client.calls("throttle.locks", 6, "t").hears_text('["a"]')
 
 

@@ -5,29 +5,35 @@ from importlib.resources import files
 import pytest
 
 from millrace.protocols.qless import script_catalog
-from millrace.protocols.qless.known_scripts import PER_COMMAND, WITH_WORKER, WITHOUT_WORKER
-from millrace.protocols.qless.script_catalog import SPEC_COMMANDS, Script, known, recognise, sha_of
+from millrace.protocols.qless.known_scripts import DIALECT_A_SHAS, DIALECT_B_SHAS, DIALECT_C_SHAS
+from millrace.protocols.qless.script_catalog import (
+    SPEC_COMMANDS,
+    Script,
+    find_known_script,
+    recognise,
+    sha_of,
+)
 
 
 def test_every_known_sha():
-    for name, shas in PER_COMMAND.items():
+    for name, shas in DIALECT_A_SHAS.items():
         for sha in shas.split():
-            assert known(sha) == Script("A", name)
-    for sha in WITHOUT_WORKER.split():
-        assert known(sha) == Script("B")
-    for sha in WITH_WORKER.split():
-        assert known(sha) == Script("C")
-    assert known("0" * 40) is None
+            assert find_known_script(sha) == Script("A", name)
+    for sha in DIALECT_B_SHAS.split():
+        assert find_known_script(sha) == Script("B")
+    for sha in DIALECT_C_SHAS.split():
+        assert find_known_script(sha) == Script("C")
+    assert find_known_script("0" * 40) is None
 
 
 def test_the_tables_are_complete():
-    per_command = [sha for shas in PER_COMMAND.values() for sha in shas.split()]
-    unified = WITHOUT_WORKER.split(), WITH_WORKER.split()
+    per_command = [sha for shas in DIALECT_A_SHAS.values() for sha in shas.split()]
+    unified = DIALECT_B_SHAS.split(), DIALECT_C_SHAS.split()
     every = [*per_command, *unified[0], *unified[1]]
     assert (len(per_command), len(unified[0]), len(unified[1])) == (203, 19, 24)
     assert len(set(every)) == len(every)
     assert all(len(sha) == 40 and set(sha) <= set("0123456789abcdef") for sha in every)
-    assert set(PER_COMMAND) == SPEC_COMMANDS - {"consistencycheck"}
+    assert set(DIALECT_A_SHAS) == SPEC_COMMANDS - {"consistencycheck"}
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ def test_the_tables_are_complete():
     ],
 )
 def test_the_scripts_of_released_clients(sha, script):
-    assert known(sha) == script
+    assert find_known_script(sha) == script
 
 
 # By the text
@@ -62,7 +68,7 @@ def test_the_script_inside_reqless():
     """The releases up to 0.13.3 still have the old names, and a worker in `put`, but throttles."""
     package = pytest.importorskip("reqless")
     text = files(package).joinpath("lua/qless.lua").read_bytes()
-    assert known(sha_of(text)) is None
+    assert find_known_script(sha_of(text)) is None
     assert recognise(text) == Script("T")
 
 

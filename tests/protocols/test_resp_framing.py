@@ -12,9 +12,9 @@ from millrace.protocols.qless.resp import (
     READ_BATCH_ARGUMENTS,
     READ_BATCH_BYTES,
     ProtocolError,
+    RequestBuffer,
     RequestLimits,
-    Requests,
-    read_whole,
+    parse_complete,
     split_words,
 )
 
@@ -24,7 +24,7 @@ LARGE = RequestLimits(65_536, 64 << 20, 64 << 20)
 
 def taken(*pieces: bytes, limits: RequestLimits = LIMITS) -> list[list[bytes]]:
     """All requests; no bytes may be left."""
-    requests, found = Requests(), []
+    requests, found = RequestBuffer(), []
     for piece in pieces:
         requests.feed(piece)
         while (args := requests.take(limits)) is not None or requests.is_partly_read:
@@ -38,7 +38,7 @@ def refused(data: bytes, limits: RequestLimits = LIMITS) -> str:
     """The error, which is the same for the whole input and for single bytes."""
     texts = []
     for pieces in ([data], [data[n : n + 1] for n in range(len(data))] if len(data) < 5000 else []):
-        requests = Requests()
+        requests = RequestBuffer()
         try:
             for piece in pieces:
                 requests.feed(piece)
@@ -151,7 +151,7 @@ def test_new_limits_apply_to_buffered_requests(size):
     """Three requests arrive together; the first one lowers the limits."""
     unauthenticated_limits = RequestLimits(2, 10, 15, "unauthenticated")
     for second in (request("a", "b", "c"), request("x" * 11)):
-        requests = Requests()
+        requests = RequestBuffer()
         data = request("RESET") + second + request("PING")
         for n in range(0, len(data), size):
             requests.feed(data[n : n + size])
@@ -164,12 +164,12 @@ def test_new_limits_apply_to_buffered_requests(size):
 
 
 def test_hiredis_reads_complete_requests():
-    assert read_whole(request("a", "b")) == ([[b"a", b"b"]], 20 - 2)
+    assert parse_complete(request("a", "b")) == ([[b"a", b"b"]], 20 - 2)
     two = request("a") + request("", "*")
-    assert read_whole(two) == ([[b"a"], [b"", b"*"]], len(two))
-    assert read_whole(two + b"*1\r\n$5\r\nab") == ([[b"a"], [b"", b"*"]], len(two))
-    assert read_whole(two + b"PING\r\n") == ([[b"a"], [b"", b"*"]], len(two))
-    assert read_whole(request("a")) == ([[b"a"]], 11)
+    assert parse_complete(two) == ([[b"a"], [b"", b"*"]], len(two))
+    assert parse_complete(two + b"*1\r\n$5\r\nab") == ([[b"a"], [b"", b"*"]], len(two))
+    assert parse_complete(two + b"PING\r\n") == ([[b"a"], [b"", b"*"]], len(two))
+    assert parse_complete(request("a")) == ([[b"a"]], 11)
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_hiredis_reads_complete_requests():
     ],
 )
 def test_input_that_only_hiredis_accepts_is_refused(data):
-    assert read_whole(data) == ([], 0)
-    assert read_whole(request("PING")) == ([[b"PING"]], 14)  # no part of it is left
+    assert parse_complete(data) == ([], 0)
+    assert parse_complete(request("PING")) == ([[b"PING"]], 14)  # no part of it is left
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_length_alone_allocates_no_memory(header):
     tracemalloc.start()
     try:
         for data in (header, b"*1\r\n$4\r\nPING\r\n" + header):
-            requests = Requests()
+            requests = RequestBuffer()
             requests.feed(data)
             with_error(requests)
         _, peak = tracemalloc.get_traced_memory()
@@ -230,7 +230,7 @@ def test_a_length_alone_allocates_no_memory(header):
     assert peak < 2_000_000
 
 
-def with_error(requests: Requests) -> None:
+def with_error(requests: RequestBuffer) -> None:
     try:
         while requests.take(LARGE) is not None:
             pass
@@ -239,7 +239,7 @@ def with_error(requests: Requests) -> None:
 
 
 def test_buffered_bytes_are_counted():
-    requests = Requests()
+    requests = RequestBuffer()
     requests.feed(b"*3\r\n$100\r\n" + b"x" * 100 + b"\r\n$1000\r\n" + b"y" * 500)
     assert requests.take(LIMITS) is None
     assert 600 <= len(requests) <= 1700
@@ -255,7 +255,7 @@ def test_a_large_argument_takes_linear_time(size):
     for length in (100_000, 200_000):
         data = request("EVAL", b"x" * length, "tail")
         pieces = [data[n : n + size] for n in range(0, len(data), size)]
-        requests = Requests()
+        requests = RequestBuffer()
         started = time.process_time()
         for piece in pieces:
             requests.feed(piece)
@@ -277,7 +277,7 @@ def test_a_long_pipeline_in_odd_segments():
 @pytest.mark.parametrize("step", [999, 256 << 10, 1 << 20])
 def test_many_arguments_are_read_in_steps(count, step):
     sent = request("DEL", *["a"] * count) + request("PING")
-    requests, found = Requests(), []
+    requests, found = RequestBuffer(), []
     for start in range(0, len(sent), step):
         requests.feed(sent[start : start + step])
         known = 0
@@ -291,7 +291,7 @@ def test_many_arguments_are_read_in_steps(count, step):
 
 
 def test_few_bytes_of_a_pipeline_are_parsed_at_once():
-    requests = Requests()
+    requests = RequestBuffer()
     requests.feed(request("PING") * 18_000)
     assert requests.take(LARGE) == [b"PING"]
     assert len(requests._parsed) * len(request("PING")) < READ_BATCH_BYTES
@@ -339,7 +339,7 @@ LARGE_LIMITS = RequestLimits(100, 1 << 20, 1 << 21)
 def test_a_large_argument_is_moved_part_by_part(step, size):
     data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     sent = request("PUT", data, "tail") + request("PING")
-    requests, found, received = Requests(), [], 0
+    requests, found, received = RequestBuffer(), [], 0
     for start in range(0, len(sent), step):
         requests.feed(sent[start : start + step])
         received += len(sent[start : start + step])

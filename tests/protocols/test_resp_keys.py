@@ -149,7 +149,7 @@ def test_expired_keys_free_space():
 
 
 def test_the_space_is_bounded():
-    with Resp(max_scratch=1000) as talk:
+    with Resp(max_scratch_bytes=1000) as talk:
         client = talk.connect()
         full = "OOM command not allowed: the scratch space has room for 10000 keys and 1000 bytes"
         client.asks("RPUSH", "a", "x" * 1000).hears_resp_error(full)
@@ -234,7 +234,7 @@ def test_qless_keys_cannot_be_written(command_words):
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "a", "x").hears(b":1\r\n")
         client.asks(*command_words).hears_resp_error(
-            "ERR 'ql:list' is kept by Qless: only its own commands can change it"
+            "ERR 'ql:list' belongs to Qless: only Qless commands can change it"
         )
         client.asks("EXISTS", "a").hears(b":1\r\n")
 

@@ -191,7 +191,7 @@ def test_a_refused_change_publishes_no_message():
         listener.asks("SUBSCRIBE", "ql:log").hears(confirmation("subscribe", "ql:log", 1))
         actor.asks("EVALSHA", SHA_C, 0, "put", "a").hears(bulk("a"))
         listener.hears_message("ql:log", '{"jid":"a","event":"put"}')
-        message, put = Reply(b"message", must_wait=True, optional=True), Reply(b"a", True)
+        message, put = Reply(b"message", must_wait=True, drop_if_refused=True), Reply(b"a", True)
         subscribed = Reply(b"subscribed", must_wait=False)
         assert listener.wire.optional == listener.wire.durable == [1]
         assert actor.wire.optional == []

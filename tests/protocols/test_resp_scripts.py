@@ -18,8 +18,8 @@ from millrace.protocols.qless.script_catalog import SPEC_COMMANDS, Script, sha_o
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 UNKNOWN = (
-    b"-ERR Millrace runs no Lua: it serves the scripts of qless-core and reqless-core, and this is "
-    b"not one of them. See QLESS.PUT and similar commands for calls without a script.\r\n"
+    b"-ERR Millrace does not run Lua. It recognizes only the scripts of qless-core and reqless-core, "
+    b"and this is not one of them. See QLESS.PUT and similar commands for calls without a script.\r\n"
 )
 #: A client of dialect A would load this for its command `get`.
 SCRIPT_GET = b"if #KEYS > 0 then error('Get(): No Keys') end return redis.call('hgetall', ARGV[1])"
@@ -244,7 +244,7 @@ def test_only_changes_wait_for_the_commit():
 
 
 def halt(reason: str):
-    return lambda world: setattr(world.engine, "unavailable", reason)
+    return lambda world: setattr(world.engine, "unavailable_reason", reason)
 
 
 def test_while_the_store_fails_changes_are_refused():

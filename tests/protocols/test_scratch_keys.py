@@ -94,7 +94,7 @@ def test_a_key_has_one_type(client: RespClient) -> None:
 
 
 def test_the_space_is_bounded() -> None:
-    with Resp(max_keys=3, max_scratch=1000) as talk:
+    with Resp(max_keys=3, max_scratch_bytes=1000) as talk:
         client = talk.connect()
         client.asks("SET", "a", "x" * 500).hears(OK).asks("SET", "a", "x" * 600).hears(OK)
         client.asks("SET", "b", "x" * 400)
@@ -114,5 +114,5 @@ def test_qless_keys_are_not_scratch_keys(client: RespClient) -> None:
         ("ZREM", "ql:x", "1"),
     ):
         client.asks(*command_words).hears_resp_error(
-            "ERR 'ql:x' is kept by Qless: only its own commands can change it"
+            "ERR 'ql:x' belongs to Qless: only Qless commands can change it"
         )

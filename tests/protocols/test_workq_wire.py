@@ -1055,7 +1055,7 @@ def test_replies_to_waiters_wait_for_the_commit():
 
 
 def halts(talk: Workq, reason: str = "disk full") -> None:
-    talk.acts(lambda world: setattr(world.engine, "unavailable", reason))
+    talk.acts(lambda world: setattr(world.engine, "unavailable_reason", reason))
 
 
 def test_a_full_disk_refuses_only_changes():

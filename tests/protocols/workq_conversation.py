@@ -63,7 +63,7 @@ class WorkqWorld(World):
             "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.registered},
             "evicted": engine.timer_counts.evicted,
             "connections": len(self.hub.connections),
-            "awaited": engine.waiters.awaited,
+            "awaited": engine.waiters.awaited_job_count,
             "timers": len(engine.timers),
         }
 

@@ -12,7 +12,7 @@ from test_payload_reads import JID, Served, _json_jobs, serve, until
 
 from millrace.engine.job import FOREVER, NewJob
 from millrace.engine.states import LEASED, READY
-from millrace.protocols.qless import batches, dialect_a, dialect_d_replies, lua_values, queries
+from millrace.protocols.qless import dialect_a, dialect_d_replies, job_replies, lua_values, queries
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.job_view import PART_BYTES
@@ -206,12 +206,12 @@ def test_a_large_qless_job_is_encoded_in_slices(
         served.push(b'["small"]', origin, "small")
         q = QlessApi(QlessHub(served.engine, started_at=0)).qless
         write = {
-            "A": partial(dialect_a.job_text, alone=True),
+            "A": partial(dialect_a.job_text, omit_dependencies=True),
             "C": queries.job_text,
-            "D": partial(dialect_d_replies.job_text, dialect_d_replies.NEW),
+            "D": partial(dialect_d_replies.job_text, dialect_d_replies.SHAPE_D),
         }[dialect]
         jobs = [job, *served.engine.find_all("small")]
-        work = batches.in_slices(q, jobs, write, lua_values.listed)
+        work = job_replies.encode_jobs_in_slices(q, jobs, write, lua_values.join_list)
         slices = 0
         while True:
             try:
@@ -224,7 +224,7 @@ def test_a_large_qless_job_is_encoded_in_slices(
                 await served.read_all()
                 await until(lambda: served.engine.payloads.awaited.payloads is not None)
         assert not served.engine.payloads.fetched
-        expected = lua_values.listed([batches.written(q, each, write) for each in jobs])
+        expected = lua_values.join_list([job_replies.encode_job(q, each, write) for each in jobs])
         assert encode(reply, 2) == encode(expected, 2)
         assert len(reply) == len(expected)
         if dialect != "A" and origin == "qless":

@@ -28,17 +28,17 @@ def test_the_log_names_a_cause_that_remains(caplog: pytest.LogCaptureFixture) ->
     caplog.set_level("INFO")
     engine = Engine(Random(0), protocol_rules())
     gate = PushGate(engine)
-    gate.close("disk full", "the disk is full")
-    gate.close("memory", "the memory is full")
-    gate.open("disk full")
-    assert engine.pushes_refused == "the memory is full"
+    gate.add_cause("disk full", "the disk is full")
+    gate.add_cause("memory", "the memory is full")
+    gate.remove_cause("disk full")
+    assert engine.push_refusal_reason == "the memory is full"
     assert not any("accepted again" in message for message in caplog.messages)
     assert caplog.messages[-1] == (
         "Removed cause: disk full. New jobs are still refused: the memory is full."
     )
-    gate.open("memory")
+    gate.remove_cause("memory")
     assert caplog.messages[-1] == "New jobs are accepted again. Removed cause: memory."
-    assert not engine.pushes_refused
+    assert not engine.push_refusal_reason
 
 
 class Process:
@@ -64,7 +64,7 @@ class Process:
         for seq in range(jobs):
             self.engine.jobs.put(seq, job)
         self.watch.check()
-        return bool(self.engine.pushes_refused)
+        return bool(self.engine.push_refusal_reason)
 
 
 def test_new_jobs_are_refused_above_the_limit_and_accepted_below_it() -> None:

@@ -50,13 +50,13 @@ def partial_undo() -> None:
 def any_worker_ends() -> Focus:
     """Any worker can end an attempt, even if its own attempt is over."""
     attempts: Any = millrace.protocols.qless.attempts
-    held = attempts._held
+    held = attempts._find_held_job
 
     def any_lease(q: Any, now: int, jid: str, worker: str, queue: str) -> Any:
         job = q.find(jid)
         return held(q, now, jid, worker if job is None else job.holder, queue)
 
-    attempts._held = any_lease
+    attempts._find_held_job = any_lease
     return late_with_qless
 
 

@@ -273,7 +273,7 @@ class Life:
     def _watch_memory(self) -> None:
         self._memory.check()
         promises = self.world.promises
-        refusing = self.engine.pushes_refused.startswith(NO_MEMORY)
+        refusing = self.engine.push_refusal_reason.startswith(NO_MEMORY)
         if not refusing:
             promises.refusing_since = None
         elif promises.refusing_since is None:

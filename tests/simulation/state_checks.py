@@ -31,7 +31,7 @@ def check_promises(engine: Engine, promises: Promises) -> None:
 def check_limits(engine: Engine, now: int) -> None:
     """No job is parked while its key has capacity."""
     limits = engine.limits
-    if not limits.parked_by_key or engine.unavailable:
+    if not limits.parked_by_key or engine.unavailable_reason:
         return
     ready: Counter[str] = Counter()
     for job in engine.jobs.values():
@@ -72,7 +72,7 @@ def no_waiter_is_stuck(engine: Engine, now: int, *, stopping: bool) -> None:
         if (
             queue.waiters
             and len(queue.ready) > len(queue.ready.parked)
-            and not (queue.paused or engine.unavailable or stopping)
+            and not (queue.paused or engine.unavailable_reason or stopping)
             and not (limits.in_use and not limits.queue_has_room(queue, now))
             and queue.name not in limits._queues_to_serve
         ):

@@ -224,7 +224,7 @@ class Days(House):
         expired scratch keys, which it keeps until the next access.
         """
         client = self.new_client("qless")
-        for job in list(self.engine.dead_kept.values()):
+        for job in list(self.engine.dead_untrimmed.values()):
             self._qless(client, "QLESS.CANCEL", 0, job.jid)
         self._qless(client, "DBSIZE")
         client.hangs_up()

@@ -213,7 +213,7 @@ def test_event_ids_have_no_gap_after_a_failure(scene, store, when):
         store.fail = fail
         scene.push("refused" if fail else "kept")
         assert commit_or_revert(scene.engine, store) == (not fail)
-        scene.engine.unavailable = ""
+        scene.engine.unavailable_reason = ""
     assert [(number, event[3]) for number, event in outbox(store)] == [(1, "kept"), (2, "kept")]
 
 
@@ -313,7 +313,7 @@ def test_statistics_are_right_after_a_failure_in_the_middle(scene, store, open_s
         store.fail = when
         scene.pushed_and_leased("refused", "c")
         assert not commit_or_revert(scene.engine, store)
-        scene.engine.unavailable = store.fail = ""
+        scene.engine.unavailable_reason = store.fail = ""
     events += busy_day(scene, store)
     expected = Statistics()
     expected.add_events(events)
@@ -393,7 +393,7 @@ def test_a_full_disk_refuses_a_change_set_without_loss(scene, store, open_store)
     scene.push("large", payload=b"x" * 100_000)
     scene.lease()
     assert not commit_or_revert(scene.engine, store)
-    assert scene.engine.unavailable == "disk full"
+    assert scene.engine.unavailable_reason == "disk full"
     assert durable_state(scene.engine) | {"next_seq": 0} == before | {"next_seq": 0}
     free_space(store)
     scene.engine.resume(scene.now)
@@ -422,7 +422,7 @@ def test_a_disk_that_stays_full_is_refused_repeatedly(scene, store, open_store):
     before = durable_state(scene.engine)
     fill(store)
     for n in range(5):
-        scene.engine.unavailable = ""
+        scene.engine.unavailable_reason = ""
         scene.push(f"large-{n}", payload=b"x" * 100_000)
         assert not commit_or_revert(scene.engine, store)
     assert durable_state(recover(open_store())) == before
@@ -760,7 +760,7 @@ def test_a_record_above_the_sqlite_limit_is_refused_and_is_no_damage(store, scen
     store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
     scene.push(payload=b"[%s]" % (b"1" * 200_000))
     assert not commit_or_revert(scene.engine, store)
-    assert scene.engine.unavailable == "a record is too large for the store"
+    assert scene.engine.unavailable_reason == "a record is too large for the store"
     scene.engine.resume(scene.now)
     scene.push("small")
     assert commit_or_revert(scene.engine, store)

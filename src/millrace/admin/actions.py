@@ -65,7 +65,7 @@ def kill(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
 
 
 def cancel(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
-    found, others = hub.engine.some_dependents(job, MAX_NAMED_DEPENDENTS + 1)
+    found, others = hub.engine.first_dependents(job, MAX_NAMED_DEPENDENTS + 1)
     waiting = [shorten(each.jid) for each in found if each is not job]
     if waiting:
         listed = ", ".join(waiting[:MAX_NAMED_DEPENDENTS])

@@ -148,15 +148,15 @@ def _do_all(
                 yield
                 check_not_reverted(engine, undone, acted)
     finally:
-        if not engine.unavailable and engine.revert_count == undone:
+        if not engine.unavailable_reason and engine.revert_count == undone:
             hub.audit.count(number, acted.done)
     acted.examined, acted.finished = acted.total, True
 
 
 def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None:
     """Raise AdminError if the engine has reverted changes or halted since the operation started."""
-    if engine.revert_count != undone or engine.unavailable:
-        reason = engine.unavailable or "the store failed"
+    if engine.revert_count != undone or engine.unavailable_reason:
+        reason = engine.unavailable_reason or "the store failed"
         some = f"only some of {acted.done} were changed" if acted.done else "nothing was changed"
         raise AdminError(f"{reason}: {some}, try again later", "unavailable")
 
@@ -179,7 +179,7 @@ def _refuse(acted: BulkProgress, name: str, reason: str) -> None:
 def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Iterator[None]:
     """Before a job with a large number of dependents is deleted, unblock them in slices."""
     engine, last, passed = hub.engine, 0, 0
-    if engine.some_dependents(job, 0)[1] <= MAX_DEPENDENTS_PER_SLICE or (
+    if engine.first_dependents(job, 0)[1] <= MAX_DEPENDENTS_PER_SLICE or (
         meaning and not meaning.admits(job)
     ):
         return

@@ -218,7 +218,7 @@ class AdminConnection(Connection):
             else:
                 result = OPERATIONS[name](self.hub, arguments, now)
                 if isinstance(result, Iterator):
-                    self.begin_work(self._send_all(result))
+                    self.begin_long_command(self._send_all(result))
                 else:
                     self._wait()
                     self._send(result)
@@ -265,7 +265,7 @@ class AdminConnection(Connection):
 
     def _stop(self) -> None:
         """Stop the long operation."""
-        work, self.work = self.work, None
+        work, self.long_command = self.long_command, None
         if isinstance(work, Generator):
             work.close()
 
@@ -292,7 +292,7 @@ class AdminConnection(Connection):
             self._hand_out(leased)
             return
         self.waiter = leases.make_waiter(queue_names, request, self)
-        engine.wait(self.waiter, now + min(request.wait, leases.MAX_WAIT))
+        engine.add_waiter(self.waiter, now + min(request.wait, leases.MAX_WAIT))
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None

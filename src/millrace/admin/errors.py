@@ -25,11 +25,11 @@ class NotApplicable(ClientError):
 
 def require_writable(engine: "Engine") -> None:
     """Raise StoreUnavailable if the engine has halted and cannot make changes durable."""
-    if engine.unavailable:
-        raise StoreUnavailable(engine.unavailable)
+    if engine.unavailable_reason:
+        raise StoreUnavailable(engine.unavailable_reason)
 
 
 def require_room(engine: "Engine") -> None:
     """Raise it also if the engine lacks the disk space or memory for new jobs."""
-    if refused := engine.unavailable or engine.pushes_refused:
+    if refused := engine.unavailable_reason or engine.push_refusal_reason:
         raise StoreUnavailable(refused)

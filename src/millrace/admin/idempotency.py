@@ -78,7 +78,11 @@ class IdempotencyKeys:
         self._refresh()
         for _ in range(EXPIRY_BATCH_SIZE):
             key = next(iter(self._keys), None)
-            if key is None or now - self._keys[key][0] < KEY_PERIOD or self._engine.unavailable:
+            if (
+                key is None
+                or now - self._keys[key][0] < KEY_PERIOD
+                or self._engine.unavailable_reason
+            ):
                 return
             self._remove(key)
 

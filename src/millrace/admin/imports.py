@@ -13,7 +13,7 @@ from millrace.engine.recurring import RecurringJob
 from millrace.engine.settings import DAYS_PREFIX
 from millrace.engine.statistics import DurationSummary, QueueDay
 from millrace.protocols.http.pushes import check_queue
-from millrace.protocols.qless.state import Qless
+from millrace.protocols.qless.state import QlessState
 from millrace.protocols.registry import PROTOCOL_NAMES, QLESS
 from millrace.records import (
     DayTotals,
@@ -166,8 +166,8 @@ def _need_open(hub: AdminService, request: ImportJobs) -> None:
 
 def _check_kept(engine: Engine, undone: int) -> None:
     """Raise AdminError if the store has refused a slice."""
-    if engine.revert_count != undone or engine.unavailable:
-        reason = engine.unavailable or "the store failed"
+    if engine.revert_count != undone or engine.unavailable_reason:
+        reason = engine.unavailable_reason or "the store failed"
         raise AdminError(f"{reason}: repeat the import", "unavailable")
 
 
@@ -291,7 +291,7 @@ def _spread(given: ImportedDurations) -> DurationSummary:
     return DurationSummary(given.count, given.mean, given.vk, given.histogram)
 
 
-def _need_qless(qless: Qless | None) -> Qless:
+def _need_qless(qless: QlessState | None) -> QlessState:
     if qless is None:
         raise AdminError("The Qless port is off. Enable it to import settings of Qless.")
     return qless

@@ -56,7 +56,7 @@ def get_job(hub: AdminService, request: GetJob, now: int) -> JobDetail:
         backtrace=[] if failure is None else _lines(failure.backtrace),
         first_failed_at=0 if failure is None else failure.first_at,
         waits_for=_related(*_blockers(hub.engine, found)),
-        waited_for_by=_related(*hub.engine.some_dependents(found, MAX_RELATED_JOBS)),
+        waited_for_by=_related(*hub.engine.first_dependents(found, MAX_RELATED_JOBS)),
         lease_for=found.lease_duration,
         expires_at=time_or_zero(found.expires_at),
         max_attempts=found.max_attempts,

@@ -75,7 +75,7 @@ def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Me
     engine.current_statistics()
     recent, measured = engine.recent_durations, hub.samples.measured
     journal = _NOWHERE if hub.keeper is None else hub.keeper.current_status()
-    detail = None if hub.host is None else hub.host.detail()
+    detail = None if hub.host is None else hub.host.server_status()
     yield Metrics(
         now=now,
         started_at=hub.started_at,
@@ -100,8 +100,8 @@ def get_metrics(hub: AdminService, request: GetMetrics, now: int) -> Iterator[Me
         shipped_files=journal.files,
         dropped_events=journal.dropped,
         memory_bytes=hub.memory_mb() << 20,
-        halted=bool(engine.unavailable),
-        pushes_refused=bool(engine.unavailable or engine.pushes_refused),
+        halted=bool(engine.unavailable_reason),
+        pushes_refused=bool(engine.unavailable_reason or engine.push_refusal_reason),
         oldest=depths.oldest,
         disk_free=0 if detail is None else detail.disk_free,
         disk_size=0 if detail is None else detail.disk_size,

@@ -92,7 +92,7 @@ def get_overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | No
         protocols=protocols,
         commit=latency(hub.samples.measured.commits.recent_percentiles()),
         days=days(engine, now),
-        halted=engine.unavailable,
+        halted=engine.unavailable_reason,
         memory_mb=hub.memory_mb(),
         started_at=hub.started_at,
     )
@@ -123,7 +123,7 @@ def get_health(hub: AdminService, _: bool, now: int) -> Health:
     served = hub.faktory
     return Health(
         now=now,
-        halted=hub.engine.unavailable,
+        halted=hub.engine.unavailable_reason,
         connections=0 if served is None else len(served.connections),
         commands=0 if served is None else served.commands,
         faktory_version=info.FAKTORY_VERSION,
@@ -140,10 +140,10 @@ def get_server(hub: AdminService, _: bool, now: int) -> Iterator[ServerStatus | 
     """Return the status of the process and of its protocols."""
     host = _host(hub)
     sizes = yield from hub.sizes()
-    detail = host.detail()
+    detail = host.server_status()
     detail.now = now
     detail.sizes = sizes
-    detail.halted = hub.engine.unavailable
+    detail.halted = hub.engine.unavailable_reason
     detail.protocols = [port_status(hub, each) for each in hub.hubs]
     qless = hub.qless
     detail.qless = {} if qless is None else {**DEFAULTS, **qless.options.config}
@@ -165,7 +165,7 @@ def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any
             memory_mb=hub.memory_mb,
         )
     depths = yield from info.ready_counts_in_slices(hub.engine)
-    yield info.read(served, now, depths)
+    yield info.collect_info(served, now, depths)
 
 
 def _host(hub: AdminService) -> HostInfo:

@@ -193,7 +193,7 @@ def _clear(
         if request.action == "remove":
             _forget(hub, queue, hub.now)
     finally:
-        if not engine.unavailable and engine.revert_count == undone:
+        if not engine.unavailable_reason and engine.revert_count == undone:
             hub.audit.count(number, acted.done)
     acted.examined, acted.finished = acted.total, True
     yield acted

@@ -93,8 +93,8 @@ def by_state(engine: Engine) -> list[int]:
         len(engine.tables.blocked),
         0,
         len(engine.tables.leased),
-        len(engine.tables.done) + len(engine.tables.done_kept),
-        len(engine.tables.dead) + len(engine.tables.dead_kept),
+        len(engine.tables.done) + len(engine.tables.done_untrimmed),
+        len(engine.tables.dead) + len(engine.tables.dead_untrimmed),
     ]
 
 
@@ -123,7 +123,7 @@ def days(engine: Engine, now: int) -> list[DayTotals]:
 
 def note_days(engine: Engine, now: int) -> None:
     """Store the totals of past days in settings, because the statistics expire earlier."""
-    if engine.unavailable:
+    if engine.unavailable_reason:
         return
     today = now // DAY
     for number in range(today - HISTORY_DAYS + 1, today):

@@ -299,9 +299,9 @@ def _ready(engine: Engine, queue: Queue | None) -> list[ReadyIndex] | None:
 def _index(engine: Engine, state: int) -> tuple[Mapping[int, Job], ...]:
     tables = engine.tables
     if state == DONE:
-        return tables.done, tables.done_kept
+        return tables.done, tables.done_untrimmed
     if state == DEAD:
-        return tables.dead, tables.dead_kept
+        return tables.dead, tables.dead_untrimmed
     return {
         SCHEDULED: (tables.scheduled,),
         BLOCKED: (tables.blocked,),

@@ -14,7 +14,7 @@ from millrace.protocols.connection import Hub
 from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.http.tokens import LeaseTokens
 from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.qless.state import Qless
+from millrace.protocols.qless.state import QlessState
 from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.records import (
     ExplainedJobs,
@@ -60,7 +60,7 @@ class ShipperPort(Protocol):
 class HostInfo(Protocol):
     """Information about the process that the engine does not have."""
 
-    def detail(self) -> ServerStatus: ...
+    def server_status(self) -> ServerStatus: ...
 
     def pipeline(self) -> PipelineRun: ...
 
@@ -112,7 +112,7 @@ class AdminService(Hub):
         return self._next_event() - 1 + self.engine.change_set.event_count
 
     @property
-    def qless(self) -> Qless | None:
+    def qless(self) -> QlessState | None:
         """The current Qless state, or None if the Qless port is off."""
         hub = self._of(QlessHub)
         if hub is None:

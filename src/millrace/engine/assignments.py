@@ -47,7 +47,7 @@ class Assignments:
     ) -> Job | None:
         """Lease the first ready job of these queues, in their order."""
         engine = self._engine
-        if engine.unavailable:
+        if engine.unavailable_reason:
             return None
         for name in queues:
             if self._recurring.by_queue:
@@ -71,7 +71,7 @@ class Assignments:
     ) -> Job | None:
         """Choose a random queue of this list that has ready jobs, and lease its first job."""
         engine = self._engine
-        if engine.unavailable:
+        if engine.unavailable_reason:
             return None
         if self._recurring.by_queue:
             queues = list(queues)
@@ -128,7 +128,7 @@ class Assignments:
             finally:
                 caller.own_clock = True
             return
-        while queue.waiters and not queue.paused and not engine.unavailable:
+        while queue.waiters and not queue.paused and not engine.unavailable_reason:
             if not self._serve_first(queue, now):
                 return
 
@@ -173,7 +173,7 @@ class Assignments:
             now = caller.server_time(now)
             caller.own_clock = False
         try:
-            while held and not self._engine.unavailable:
+            while held and not self._engine.unavailable_reason:
                 name = self._next_held(held)
                 if not name:
                     return

@@ -20,7 +20,7 @@ from .dependencies import blockers_of
 from .engine import Engine
 from .job import NO_PROTOCOL, Job
 from .queues import SKIPPED
-from .restoration import in_order
+from .restoration import sort_for_restore
 from .state_index import load_of
 from .states import DONE
 from .table import has_valid_state
@@ -111,7 +111,7 @@ def repair(engine: Engine, now: int) -> None:
     position = engine.positions.last
     for job in jobs:  # in the order of their seqs, which saves memory
         engine.jobs.put(job.seq, job)
-    for job in in_order(jobs):
+    for job in sort_for_restore(jobs):
         engine.restoration.restore_job(job)
     engine.positions.last = position
     engine.retention.sort()

@@ -68,7 +68,7 @@ class Dependencies(Component):
         found = [self._jobs.get(seq) for seq in self._dependents_of(job.seq)]
         return [each for each in found if each is not None and job.seq in blockers_of(each)]
 
-    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+    def first_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
         """The first dependents of a job, and the number of the remaining ones."""
         seqs = self._dependents_of(job.seq)
         found = [self._jobs[seq] for seq in seqs[:limit] if seq in self._jobs]

@@ -75,7 +75,7 @@ class DueTimers:
             if not isinstance(key, int):
                 if key not in _COMPONENT_TIMERS:
                     engine.alarms.append(key)
-                elif engine.unavailable:
+                elif engine.unavailable_reason:
                     timers.set(key, now + UNAVAILABLE_RETRY)
                 elif key == LIMITS_TIMER:
                     engine.limits.tick(now)
@@ -85,7 +85,7 @@ class DueTimers:
                     long_work.append(self._long_work(key))
             elif key < 0:
                 self._waiters.time_out(key, now)
-            elif engine.unavailable:
+            elif engine.unavailable_reason:
                 timers.set(key, now + UNAVAILABLE_RETRY)
             elif key < TTL_KEY_OFFSET:
                 self._handle_due_job(engine.jobs[key], now)
@@ -155,6 +155,6 @@ class DueTimers:
         """Make ready up to `limit` scheduled jobs of a queue that are due by the clock of the
         client, and all jobs that a client has found due before.
         """
-        if not self._engine.unavailable:
+        if not self._engine.unavailable_reason:
             for job in self._engine.deadlines.take_due(queue, now, limit):
                 self.promote(job, now)

@@ -69,9 +69,9 @@ class Engine:
         self._own_clock = rules.own_clock_protocols
         #: The reason why the store is unavailable; empty if it is available. While it is
         #: unavailable, no job changes, and clients wait.
-        self.unavailable = ""
+        self.unavailable_reason = ""
         #: The reason why new jobs are refused; empty if they are accepted. The protocols check it.
-        self.pushes_refused = ""
+        self.push_refusal_reason = ""
 
         self.next_seq = 1
         #: The server's clock when a job last became ready.
@@ -86,7 +86,10 @@ class Engine:
         self.queues = self.queue_set.by_name
         self.payloads = Payloads(self.jobs)
         self.done, self.dead = self.retention.done, self.retention.dead
-        self.dead_kept, self.done_kept = self.retention.dead_kept, self.retention.done_kept
+        self.dead_untrimmed, self.done_untrimmed = (
+            self.retention.dead_untrimmed,
+            self.retention.done_untrimmed,
+        )
         self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
         self.leased, self.staged = self.states.leased, self.states.staged
         self.all_tables = Tables(self)
@@ -240,9 +243,9 @@ class Engine:
         rule = self.caller.rule
         return found if rule is None else rule.visible(found)
 
-    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+    def first_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
         """The first dependents of a job, and the number of the remaining ones."""
-        found, others = self.dependencies.some_dependents(job, limit)
+        found, others = self.dependencies.first_dependents(job, limit)
         rule = self.caller.rule
         return found if rule is None else rule.visible(found), others
 
@@ -428,7 +431,7 @@ class Engine:
 
     # Waiting
 
-    def wait(self, waiter: Waiter, until: int, job: Job | None = None) -> None:
+    def add_waiter(self, waiter: Waiter, until: int, job: Job | None = None) -> None:
         """Register a waiter. It later receives the next job of its queues, or a timeout at `until`.
         With `job`, report the end of this job.
         """
@@ -516,7 +519,7 @@ class Engine:
         """Remove a job in any state, and end its lease if it has one. With `deferrable`, a
         timer removes the job later if the store fails now; the job must be transient.
         """
-        if deferrable and self.unavailable:
+        if deferrable and self.unavailable_reason:
             self.timers.set(job.seq + TTL_KEY_OFFSET, now + UNAVAILABLE_RETRY)
         else:
             self.removal.cancel(job, now, actor)

@@ -36,7 +36,7 @@ class IdleQueues:
         the names of the removed queues.
         """
         engine, since = self._engine, self._since
-        if engine.unavailable:
+        if engine.unavailable_reason:
             return []
         if not self._names:
             self._names = list(engine.queues)

@@ -170,7 +170,11 @@ class LeaseSet(Component):
             return False
         if job.state == LEASED:
             return job.history.holder == holder and job.history.holder_protocol == actor
-        if job.state != READY or not engine.restoration.is_untouched(job) or engine.unavailable:
+        if (
+            job.state != READY
+            or not engine.restoration.is_untouched(job)
+            or engine.unavailable_reason
+        ):
             return False
         engine.assignments.lease_job(job, holder, actor, now)
         if leased_at is not None:
@@ -183,7 +187,7 @@ class LeaseSet(Component):
         engine = self._engine
         if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
-        if engine.unavailable:
+        if engine.unavailable_reason:
             engine.timers.set(job.seq, now + UNAVAILABLE_RETRY)
         else:
             engine.attempts.fail(

@@ -393,7 +393,7 @@ class Limits(Component):
         waiting clients.
         """
         engine = self._engine
-        if engine.unavailable:
+        if engine.unavailable_reason:
             return
         while self.freed_keys:
             keys, self.freed_keys = list(self.freed_keys), {}

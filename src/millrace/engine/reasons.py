@@ -167,7 +167,7 @@ def _blocked(engine: Engine, job: Job) -> list[Reason]:
 
 
 def _unavailable(engine: Engine) -> list[Reason]:
-    return [Reason("halted", about=engine.unavailable)] if engine.unavailable else []
+    return [Reason("halted", about=engine.unavailable_reason)] if engine.unavailable_reason else []
 
 
 def _failed(job: Job) -> str:

@@ -207,7 +207,7 @@ class RecurringJobs:
         """Push the due jobs of a queue's records, at most `limit` of them."""
         engine = self._engine
         records = self.by_queue.get(queue)
-        if not records or limit <= 0 or engine.unavailable or engine.pushes_refused:
+        if not records or limit <= 0 or engine.unavailable_reason or engine.push_refusal_reason:
             return
         limit = min(limit, MAX_SPAWNED)
         due = [each for each in records.values() if each.next <= self._time(each, now)]
@@ -294,7 +294,7 @@ class RecurringJobs:
 
     def tick(self, now: int) -> None:
         """Push the due jobs of timed records, and of queues that clients wait for."""
-        if self._engine.pushes_refused:
+        if self._engine.push_refusal_reason:
             self._engine.timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
             return
         self._continue_after_clock_set_back(now)

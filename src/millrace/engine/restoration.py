@@ -86,7 +86,7 @@ class Restoration:
         jobs = list(jobs)
         for job in jobs:  # usually in the order of their seqs, which saves memory
             engine.jobs.put(job.seq, job)
-        jobs = in_order(jobs)
+        jobs = sort_for_restore(jobs)
         self.restore(jobs, queues)
         engine.leases.restore_undone(held)
         for job in awaited:
@@ -119,7 +119,7 @@ class Restoration:
         engine.transactions.after_restart(now)
         bound = [job for job in engine.leased.values() if self._is_bound(job)]
         self._interrupted = {job.seq: job.history.attempt for job in bound}
-        for job in in_order(bound):
+        for job in sort_for_restore(bound):
             self.release_interrupted(job, now)
         engine.limits.unpark_freed(now)
         engine.recurring.schedule_check()
@@ -127,7 +127,7 @@ class Restoration:
     def resume(self, now: int) -> None:
         """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
         engine = self._engine
-        engine.unavailable = ""
+        engine.unavailable_reason = ""
         for job in self.orphaned_transients():
             engine.removal.remove_expired(job, now)
         engine.limits.unpark_freed(now)
@@ -267,18 +267,18 @@ class Restoration:
             self._engine.timers.set(DISCARD_TIMER, now)
 
 
-def in_order(jobs: Iterable[Job]) -> list[Job]:
+def sort_for_restore(jobs: Iterable[Job]) -> list[Job]:
     """Jobs in the order that `restore` needs: by position, then by seq. They are usually sorted,
     and a sort of a million jobs takes longer than this check, and more memory.
     """
     found = list(jobs)
-    if not is_in_order(found):
+    if not is_sorted_for_restore(found):
         found.sort(key=attrgetter("seq"))
         found.sort(key=attrgetter("position"))
     return found
 
 
-def is_in_order(jobs: Iterable[Job]) -> bool:
+def is_sorted_for_restore(jobs: Iterable[Job]) -> bool:
     """Whether jobs are sorted by position, then by seq."""
     position, seq = BEFORE_ARRIVALS - FOREVER, 0
     for job in jobs:

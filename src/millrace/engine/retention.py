@@ -35,10 +35,10 @@ class Retention(Component):
         "_of_queues",
         "dead",
         "dead_dropped",
-        "dead_kept",
         "dead_max",
+        "dead_untrimmed",
         "done",
-        "done_kept",
+        "done_untrimmed",
     )
 
     def __init__(self, jobs: JobsBySeq, rules: RuleTable, dead_max: int) -> None:
@@ -50,9 +50,9 @@ class Retention(Component):
         self.done: dict[int, Job] = {}
         self.dead: OrderedDict[int, Job] = OrderedDict()
         #: Dead jobs that have their own end of retention, or that stay until a client removes them.
-        self.dead_kept: dict[int, Job] = {}
+        self.dead_untrimmed: dict[int, Job] = {}
         #: Done jobs that stay until a client removes them, the oldest first.
-        self.done_kept: OrderedDict[int, Job] = OrderedDict()
+        self.done_untrimmed: OrderedDict[int, Job] = OrderedDict()
         #: The setting that was decoded last, and its content.
         self._decoded_setting: bytes | None = None
         self._of_queues: dict[str, int] = {}
@@ -81,9 +81,9 @@ class Retention(Component):
     def index_of(self, job: Job) -> dict[int, Job]:
         """The index to which the job belongs in its current state."""
         if job.state == DEAD:
-            return self.dead_kept if job.expires_at or job.origin in self._kept else self.dead
+            return self.dead_untrimmed if job.expires_at or job.origin in self._kept else self.dead
         assert job.state == DONE
-        return self.done_kept if job.origin in self._kept else self.done
+        return self.done_untrimmed if job.origin in self._kept else self.done
 
     @property
     def has_surplus(self) -> bool:
@@ -94,8 +94,10 @@ class Retention(Component):
         """Order restored jobs by the time at which they ended."""
         for job in sorted(self.dead.values(), key=lambda dead: dead.due_at):
             self.dead.move_to_end(job.seq)
-        for job in sorted(self.done_kept.values(), key=lambda done: read_details(done).done_at):
-            self.done_kept.move_to_end(job.seq)
+        for job in sorted(
+            self.done_untrimmed.values(), key=lambda done: read_details(done).done_at
+        ):
+            self.done_untrimmed.move_to_end(job.seq)
 
     def add(self, job: Job) -> None:
         if job.state in {DONE, DEAD}:
@@ -111,15 +113,15 @@ class Retention(Component):
     def clear(self) -> None:
         self.done.clear()
         self.dead.clear()
-        self.dead_kept.clear()
-        self.done_kept.clear()
+        self.dead_untrimmed.clear()
+        self.done_untrimmed.clear()
 
     def problems(self) -> Problems:
         indexes = {
             "done": self.done,
             "dead": self.dead,
-            "dead, with its own retention": self.dead_kept,
-            "done, with its own retention": self.done_kept,
+            "dead, with its own retention": self.dead_untrimmed,
+            "done, with its own retention": self.done_untrimmed,
         }
         for name, index in indexes.items():
             for seq in list(index):

@@ -35,8 +35,8 @@ class Tables:
     leased: Mapping[int, Job]
     done: Mapping[int, Job]
     dead: Mapping[int, Job]
-    done_kept: Mapping[int, Job]
-    dead_kept: Mapping[int, Job]
+    done_untrimmed: Mapping[int, Job]
+    dead_untrimmed: Mapping[int, Job]
     #: The staged jobs of each bulk load.
     staged: Mapping[str, Mapping[int, Job]]
 
@@ -45,10 +45,10 @@ class Tables:
         self.scheduled, self.blocked = engine.scheduled, engine.blocked
         self.leased, self.staged = engine.leased, engine.staged
         self.done, self.dead = engine.done, engine.dead
-        self.done_kept, self.dead_kept = engine.done_kept, engine.dead_kept
+        self.done_untrimmed, self.dead_untrimmed = engine.done_untrimmed, engine.dead_untrimmed
 
     def by_state(self, state: int) -> Mapping[int, Job]:
-        """The jobs in a state other than ready, without those in `done_kept` and `dead_kept`."""
+        """The jobs in a state other than ready, except `done_untrimmed` and `dead_untrimmed`."""
         if state == SCHEDULED:
             return self.scheduled
         if state == BLOCKED:
@@ -71,8 +71,8 @@ class RestrictedTables(Tables):
         self.leased = CountedJobs(lambda: engine.leased, allows, queues, _only(LEASED))
         self.done = VisibleJobs(lambda: engine.done, allows)
         self.dead = VisibleJobs(lambda: engine.dead, allows)
-        self.done_kept = VisibleJobs(lambda: engine.done_kept, allows)
-        self.dead_kept = VisibleJobs(lambda: engine.dead_kept, allows)
+        self.done_untrimmed = VisibleJobs(lambda: engine.done_untrimmed, allows)
+        self.dead_untrimmed = VisibleJobs(lambda: engine.dead_untrimmed, allows)
         self.staged = {}
 
 

@@ -23,7 +23,7 @@ class Waiter:
         "key",
         "lease_duration",
         "must_wait",
-        "new_queues",
+        "new_queue_count",
         "owner",
         "owns_job",
         "queues",
@@ -40,7 +40,7 @@ class Waiter:
         self.key = 0
         self.seq = 0
         #: The number of its queues that did not exist before.
-        self.new_queues = 0
+        self.new_queue_count = 0
         #: The duration of the lease; 0: the duration that the job defines.
         self.lease_duration = 0
         #: The reply with the delivered job must wait for the commit.
@@ -101,7 +101,7 @@ class WaiterSet:
         return self._waiters.get(waiter.key) is waiter
 
     @property
-    def awaited(self) -> int:
+    def awaited_job_count(self) -> int:
         """The number of jobs with a client that waits for their end."""
         return len(self.by_job)
 
@@ -121,7 +121,7 @@ class WaiterSet:
         for name in waiter.queues:
             if (queue := by_name.get(name)) is None:
                 queue = by_name[name] = Queue(name)  # a push registers it
-                waiter.new_queues += 1
+                waiter.new_queue_count += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 

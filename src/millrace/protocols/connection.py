@@ -49,10 +49,10 @@ class LeaseRead:
 class Reply:
     """One reply, or a message without a request. The server needs only these fields to send it."""
 
-    __slots__ = ("data", "leases", "must_wait", "optional")
+    __slots__ = ("data", "drop_if_refused", "leases", "must_wait")
 
     def __init__(
-        self, data: bytes, must_wait: bool, leases: Leases = (), optional: bool = False
+        self, data: bytes, must_wait: bool, leases: Leases = (), drop_if_refused: bool = False
     ) -> None:
         self.data = data
         #: Whether the reply waits for the commit of its turn. If the commit fails,
@@ -61,7 +61,7 @@ class Reply:
         #: Jobs that return to their queues if the reply cannot be written.
         self.leases = leases
         #: Whether the message is dropped if its change cannot be committed.
-        self.optional = optional
+        self.drop_if_refused = drop_if_refused
 
 
 class FixedReply:
@@ -159,8 +159,9 @@ class Connection:
 
     `run` executes the buffered commands of every protocol. A protocol implements `step`, which
     executes one command from the buffered input. A command replies at once, waits for a job
-    (`waiter`), or continues as a generator in slices (`begin_work`). While it runs, `caller` is the
-    caller of the engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
+    (`waiter`), or continues as a generator in slices (`begin_long_command`). While it runs,
+    `caller` is the caller of the engine: the engine sets `caller.must_wait`, and `reply` copies it
+    into the reply.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -177,13 +178,14 @@ class Connection:
         #: Set while another thread reads the payloads of leased jobs; `waiter` is set too.
         self.lease_read: LeaseRead | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
-        self.work: Iterator[None] | None = None
-        #: The size of that command in bytes.
-        self.work_size = 0
-        #: The time of its current slice.
-        self.work_now = 0
-        #: That command waits for a commit, a payload or work of the hub: it continues after `wake`.
-        self.work_waits = False
+        self.long_command: Iterator[None] | None = None
+        #: The size of the long command in bytes.
+        self.long_command_size = 0
+        #: The time of the current slice.
+        self.slice_time = 0
+        #: Whether the long command waits for a commit, a payload or a transaction. It continues
+        #: after `wake`.
+        self.long_command_waits = False
         #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
         self.address = ""
         #: The session that owns the socket.
@@ -221,14 +223,14 @@ class Connection:
         engine.caller = caller
         try:
             while self.waiter is None and not self.closing:
-                if max_cost <= 0 and (self.work is not None or self.has_input()):
+                if max_cost <= 0 and (self.long_command is not None or self.has_input()):
                     return True
-                if self.work is None:
+                if self.long_command is None:
                     caller.must_wait = False
                     cost = self.step(now)
                 else:
-                    self.work_now = now
-                    cost = self.work_slice()
+                    self.slice_time = now
+                    cost = self.run_slice()
                 if not cost:
                     return False
                 max_cost -= cost
@@ -256,7 +258,7 @@ class Connection:
         """Call a method of this connection with the result of a wait, or with an alarm."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
-        if self.work is None:
+        if self.long_command is None:
             caller.must_wait = False
         try:
             callback(*arguments, now)
@@ -273,7 +275,7 @@ class Connection:
 
     def store_problem(self, *, pushes: bool) -> str:
         """Return the reason why commands with changes are refused, or an empty string."""
-        return self.engine.unavailable or (self.engine.pushes_refused if pushes else "")
+        return self.engine.unavailable_reason or (self.engine.push_refusal_reason if pushes else "")
 
     def require_store(self, *, pushes: bool = False) -> None:
         """Raise StoreUnavailable if a command with changes must be refused."""
@@ -310,8 +312,8 @@ class Connection:
         must_wait = self.caller.must_wait
         self.replies.append(Reply(head, must_wait, ((job, job.attempt),)))
         # If the commit is refused, one error replaces all three.
-        self.replies.append(Reply(payload, must_wait, optional=True))
-        self.replies.append(Reply(tail, must_wait, optional=True))
+        self.replies.append(Reply(payload, must_wait, drop_if_refused=True))
+        self.replies.append(Reply(tail, must_wait, drop_if_refused=True))
 
     def reply_with_jobs(self, jobs: list[Job], data: bytes) -> None:
         """Add a reply with several jobs that were leased to this client."""
@@ -363,41 +365,41 @@ class Connection:
 
     def add_message(self, data: bytes, *, must_wait: bool) -> None:
         """Add a message that a command of another client has caused."""
-        self.replies.append(Reply(data, must_wait, optional=True))
+        self.replies.append(Reply(data, must_wait, drop_if_refused=True))
 
-    def begin_work(self, work: Iterator[None], size: int = 0) -> None:
+    def begin_long_command(self, work: Iterator[None], size: int = 0) -> None:
         """Execute the rest of a command in slices, so that other clients are served in between."""
-        self.work, self.work_size = work, size
+        self.long_command, self.long_command_size = work, size
 
-    def work_slice(self) -> int:
+    def run_slice(self) -> int:
         """Run the next slice of the long command, and return its cost in commands."""
-        assert self.work is not None
-        self.work_waits = False
+        assert self.long_command is not None
+        self.long_command_waits = False
         payloads = self.engine.payloads
         payloads.awaited = None
-        if next(self.work, self) is self:
-            self.work, self.work_size = None, 0
+        if next(self.long_command, self) is self:
+            self.long_command, self.long_command_size = None, 0
         elif (read := payloads.take_awaited()) is not None:
             read.owner = self
-            self.work_waits = True
+            self.long_command_waits = True
         return SLICE_COST
 
     def await_commit(self) -> None:
         """The long command continues when the next commit has ended, successful or not."""
         self.engine.commit_waiters[self] = None
-        self.work_waits = True
+        self.long_command_waits = True
 
     def wake(self, now: int) -> None:
         """Continue the long command: the event that it waits for has happened."""
-        self.work_waits = False
+        self.long_command_waits = False
         if self.session is not None:
             self.session.wake()
 
-    def drop_work(self) -> None:
+    def drop_long_command(self) -> None:
         """Abandon a long command. Its `finally` clauses run here: those of an abandoned compiled
         generator never run.
         """
-        work, self.work, self.work_size = self.work, None, 0
+        work, self.long_command, self.long_command_size = self.long_command, None, 0
         if isinstance(work, Generator):
             work.close()
 

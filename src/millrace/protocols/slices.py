@@ -10,7 +10,7 @@ SLICE_SIZE: Final = 200
 SORT_BATCH_SIZE: Final = 1000
 
 
-def at_once_if_short(work: Generator[None, None, Any]) -> Any:
+def run_if_short(work: Generator[None, None, Any]) -> Any:
     """Run the first slice. Return the result if the work ends with it, and the work otherwise."""
     try:
         next(work)

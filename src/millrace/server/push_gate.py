@@ -1,4 +1,4 @@
-"""Whether new jobs are accepted. Causes of refusal, such as a full disk, are independent."""
+"""The causes for which the server refuses new jobs, such as a full disk. They are independent."""
 
 import logging
 
@@ -29,10 +29,10 @@ class PushGate:
             return
         self._apply()
         if self._causes:
-            reason = self._engine.pushes_refused
+            reason = self._engine.push_refusal_reason
             log.info("Removed cause: %s. New jobs are still refused: %s.", cause, reason)
         else:
             log.info("New jobs are accepted again. Removed cause: %s.", cause)
 
     def _apply(self) -> None:
-        self._engine.pushes_refused = next(iter(self._causes.values()), "")
+        self._engine.push_refusal_reason = next(iter(self._causes.values()), "")

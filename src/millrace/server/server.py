@@ -205,7 +205,7 @@ class Server:
             self._end_waits()
             is_working = any(session.is_working for session in self.sessions)
             await self.turns.drain()
-            if not is_working or self.engine.unavailable or self.loop.time() >= until:
+            if not is_working or self.engine.unavailable_reason or self.loop.time() >= until:
                 return
             await asyncio.sleep(0.001)
 
@@ -213,7 +213,7 @@ class Server:
         now = self.clock()
         for session in list(self.sessions):
             if session.connection.waiter is not None:
-                session.return_unread(now)
+                session.release_unread(now)
                 session.connection.notify(now, session.connection.stop_waiting)
                 session.flush()
 
@@ -231,7 +231,11 @@ class Server:
     def release_undelivered(self, job: Job, now: int) -> None:
         """Release a lease whose reply could not be written, unless it has ended."""
         engine = self.engine
-        if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.unavailable:
+        if (
+            job.state == LEASED
+            and engine.jobs.get(job.seq) is job
+            and not engine.unavailable_reason
+        ):
             engine.release(job, now)
 
     def after_commands(self, now: int) -> None:

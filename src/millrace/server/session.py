@@ -227,7 +227,7 @@ class Session:
         now = server.clock()
         if connection.waiter is not None:  # It must not receive the leases that are released below.
             server.engine.cancel_wait(connection.waiter)
-        self.return_unread(now)
+        self.release_unread(now)
         self._track_leases(connection.replies, 0)
         for _, job, attempt in self._leases:
             if job.attempt == attempt:
@@ -297,7 +297,7 @@ class Session:
     @property
     def is_working(self) -> bool:
         """Whether a long command is not finished."""
-        return self._continuing and self.connection.work is not None
+        return self._continuing and self.connection.long_command is not None
 
     def wake(self) -> None:
         """Continue the long command of the connection: the event that it waits for has happened."""
@@ -408,7 +408,7 @@ class Session:
             self._outgoing_size = 0
         self.transport.close()
 
-    def return_unread(self, now: int) -> None:
+    def release_unread(self, now: int) -> None:
         """Release the leases whose payloads are still being read."""
         lease_read, self.connection.lease_read = self.connection.lease_read, None
         if lease_read is not None:
@@ -423,7 +423,7 @@ class Session:
         log.debug("Closed a connection that held %d bytes: %s.", self.buffered, reason)
         connection = self.connection
         self._server.buffers.change(self, 0)
-        self.return_unread(self._server.clock())
+        self.release_unread(self._server.clock())
         connection.drop_input()
         if connection.waiter is not None:
             self._server.engine.cancel_wait(connection.waiter)  # now, not when the socket is closed
@@ -610,7 +610,7 @@ class Session:
         connection = self.connection
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
-            size += connection.waiter.new_queues * QUEUE_BYTES
+            size += connection.waiter.new_queue_count * QUEUE_BYTES
         if self._stall_timer is not None or self._outgoing_size:
             size += self._unwritten
         if size != self.buffered and not self.is_lost:
@@ -636,7 +636,7 @@ class Session:
             self._input_closed
             and not connection.unprocessed_bytes
             and connection.waiter is None
-            and connection.work is None
+            and connection.long_command is None
             and not self._continuing
         )
 
@@ -653,7 +653,7 @@ class Session:
             self._continuing = True
             self._is_plain = False
             self._throttle()
-            if self.connection.work_waits:
+            if self.connection.long_command_waits:
                 self._sleeping = True
             else:
                 self._server.queue.add(self)

@@ -27,7 +27,7 @@ class ProcessStatus:
         self._started_at = started_at
         self._memory_mb = memory_mb
 
-    def detail(self) -> ServerStatus:
+    def server_status(self) -> ServerStatus:
         """The status. The admin service fills in the time and the engine and port fields."""
         config = self._loaded().config
         is_durable = config.server.durability != "memory"

@@ -235,10 +235,10 @@ class Turns:
         if self._store.release_reserve():
             self._gate.add_cause(DISK_FULL, reason)
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
-        if not engine.unavailable:
+        if not engine.unavailable_reason:
             log.error("All changes are refused: %s.", reason)
             self._loop.call_later(PROBE_INTERVAL, self._probe)
-        engine.unavailable = reason
+        engine.unavailable_reason = reason
         number = self.number
         self.number += 1
         refused = [
@@ -266,7 +266,7 @@ class Turns:
     def _restore_reserve(self) -> None:
         """Accept new jobs as soon as the reserve fits on the disk again."""
         assert self._store is not None
-        if self.engine.unavailable or not self._store.restore_reserve():
+        if self.engine.unavailable_reason or not self._store.restore_reserve():
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
         else:
             self._gate.remove_cause(DISK_FULL)
@@ -277,5 +277,5 @@ def refused_replies(connection: Connection, replies: list[Reply], reason: str) -
     return [
         Reply(connection.unavailable_reply(reason), must_wait=False) if reply.must_wait else reply
         for reply in replies
-        if not (reply.must_wait and reply.optional)
+        if not (reply.must_wait and reply.drop_if_refused)
     ]

@@ -18,7 +18,7 @@ from millrace.engine.events import EventTuple
 from millrace.engine.job import Job
 from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.payloads import PayloadReader
-from millrace.engine.restoration import in_order, is_in_order
+from millrace.engine.restoration import is_sorted_for_restore, sort_for_restore
 from millrace.engine.statistics import Statistics
 
 #: Called with the number of records or pages that were read, and their total.
@@ -46,8 +46,8 @@ class StoreSnapshot(msgspec.Struct):
         if table is not engine.jobs:
             self.jobs = JobsBySeq()
         # A list of all jobs of a backlog would need more memory than normal operation.
-        in_place = is_in_order(table.each())
-        engine.restore(table.each() if in_place else in_order(table.values()), self.queues)
+        in_place = is_sorted_for_restore(table.each())
+        engine.restore(table.each() if in_place else sort_for_restore(table.values()), self.queues)
         engine.next_seq = max(engine.next_seq, self.next_seq)
         self.fill_counters(engine)
 

@@ -78,7 +78,7 @@ class TinyConnection(Connection):
             push = NewJob("", "", words[2], CODE, queue, self.hub.retries, 60 * SECOND)
             self.reply(b"put %d\n" % engine.push(push, now).seq)
         elif words[0] == b"count":
-            self.begin_work(self._count(int(words[1])))
+            self.begin_long_command(self._count(int(words[1])))
         elif words[0] == b"get":
             job = engine.lease((queue,), "", CODE, now)
             if job is None:

@@ -351,7 +351,7 @@ def _page(
             yield
     if at == len(cursor.seqs):
         read_cursors.end(client)
-    if not engine.unavailable:
+    if not engine.unavailable_reason:
         engine.caller.wait()  # the reply waits until its content is durable
     next_cursor = b"null" if at == len(cursor.seqs) else b"%d" % at
     return b'{"cursor":%b,"jobs":[%b]}' % (next_cursor, b",".join(jobs))
@@ -373,9 +373,9 @@ def _candidates(engine: Engine, state: int) -> Iterable[int]:
     """Return the seqs of all jobs that may be in that state."""
     tables = engine.tables
     if state == DEAD:
-        return (*tables.dead, *tables.dead_kept)
+        return (*tables.dead, *tables.dead_untrimmed)
     if state == DONE:
-        return (*tables.done, *tables.done_kept)
+        return (*tables.done, *tables.done_untrimmed)
     indexes = {SCHEDULED: tables.scheduled, BLOCKED: tables.blocked, LEASED: tables.leased}
     return indexes.get(state, tables.jobs)
 

@@ -26,7 +26,7 @@ from .replies import (
     NULL_BULK,
     OK,
     OK_REPLY,
-    bulk,
+    encode_bulk,
     error_reply,
     queue_names,
     quote_input,
@@ -102,11 +102,13 @@ class FaktoryConnection(Connection):
 
     @property
     def memory_used(self) -> int:
-        return self._lines.memory_used + (0 if self.work is None else self.work_size)
+        return self._lines.memory_used + (
+            0 if self.long_command is None else self.long_command_size
+        )
 
     def drop_input(self) -> None:
         self._lines = LineBuffer(0)
-        self.drop_work()
+        self.drop_long_command()
 
     def feed(self, data: bytes) -> None:
         self._idle = False
@@ -118,14 +120,17 @@ class FaktoryConnection(Connection):
             line, end, rest = data.partition(b"\n")  # faster than `find` and a slice
             if end and not rest and len(line) <= self._lines.limit:
                 self.dispatch(line, now)
-                if self.waiter is None and self.work is None and not self.closing:
+                if self.waiter is None and self.long_command is None and not self.closing:
                     return False
                 self._idle = False
-                return self.work is not None and self.run(now, max_cost)
+                return self.long_command is not None and self.run(now, max_cost)
         self._lines.feed(data)
         more = self.run(now, max_cost)
         self._idle = (
-            self._lines.empty and self.waiter is None and self.work is None and not self.closing
+            self._lines.empty
+            and self.waiter is None
+            and self.long_command is None
+            and not self.closing
         )
         return more
 
@@ -148,7 +153,7 @@ class FaktoryConnection(Connection):
     def execute_line(self, line: bytes, now: int) -> None:
         if len(line) > LARGE_LINE and line.startswith(b"PUSH ") and self.identified:
             self.hub.commands += 1
-            self.begin_work(self._push_large(line, now), len(line))
+            self.begin_long_command(self._push_large(line, now), len(line))
             return
         verb, space, argument = line.removesuffix(b"\r").partition(b" ")
         if not self.identified or verb not in COMMANDS:
@@ -161,11 +166,11 @@ class FaktoryConnection(Connection):
             return
         engine = self.engine
         self.hub.commands += 1
-        if engine.unavailable and verb in CHANGE_COMMANDS:
-            self.reply_error(self.unavailable_reply(engine.unavailable))
+        if engine.unavailable_reason and verb in CHANGE_COMMANDS:
+            self.reply_error(self.unavailable_reply(engine.unavailable_reason))
             return
-        if engine.pushes_refused and verb in PUSH_COMMANDS:
-            self.reply_error(self.unavailable_reply(engine.pushes_refused))
+        if engine.push_refusal_reason and verb in PUSH_COMMANDS:
+            self.reply_error(self.unavailable_reply(engine.push_refusal_reason))
             return
         if engine.durable and verb not in NEVER_WAIT:
             self.caller.wait()
@@ -199,11 +204,11 @@ class FaktoryConnection(Connection):
         return error_reply(str(StoreUnavailable(reason)))
 
     def handshake_overdue(self) -> bool:
-        return not self.identified and self.work is None
+        return not self.identified and self.long_command is None
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.drop_work()  # the generator refers to this connection
+        self.drop_long_command()  # the generator refers to this connection
         self.hub.read_cursors.end(self)
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
@@ -243,7 +248,7 @@ class FaktoryConnection(Connection):
         hello = _Hello(wid, hostname, pid, labels, rss_kb)
         if self._password:
             rounds = self._iterations if version >= 2 else 1  # old clients hash once
-            self.begin_work(self._check_password(hello, pwdhash, rounds, now))
+            self.begin_long_command(self._check_password(hello, pwdhash, rounds, now))
         else:
             self._welcome(hello, now)
 
@@ -287,12 +292,12 @@ class FaktoryConnection(Connection):
 
     def _info(self, _: bytes | None, now: int) -> None:
         if len(self.engine.tables.queues) > info.QUEUES_BATCH_SIZE:
-            self.begin_work(self._info_in_slices(now))
+            self.begin_long_command(self._info_in_slices(now))
         else:
-            self.reply(bulk(info.write(self.hub, now)))
+            self.reply(encode_bulk(info.encode_info(self.hub, now)))
 
     def _info_in_slices(self, now: int) -> Iterator[None]:
-        self.reply(bulk((yield from info.write_in_slices(self.hub, now))))
+        self.reply(encode_bulk((yield from info.encode_info_in_slices(self.hub, now))))
 
     def _end(self, _: bytes | None, now: int) -> None:
         self.reply_and_close(OK)
@@ -363,7 +368,7 @@ class FaktoryConnection(Connection):
                 units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
             except BadJson as deep_problem:
                 raise ClientError(f"invalid JSON: {deep_problem}") from None
-        self.begin_work(self._push_in_slices(units, now), len(line))
+        self.begin_long_command(self._push_in_slices(units, now), len(line))
 
     def _push_in_slices(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
         """Read all jobs, then push the valid ones, in slices."""
@@ -393,13 +398,13 @@ class FaktoryConnection(Connection):
             self.reply_error(error_reply(str(problem)))
             return
         self.caller.wait()
-        self.reply(bulk(msgspec.json.encode(failed)))
+        self.reply(encode_bulk(msgspec.json.encode(failed)))
 
     def check_not_reverted(self, reverts: int) -> None:
         """Stop a long command if the changes of an earlier slice were reverted."""
         engine = self.engine
-        if engine.revert_count != reverts or engine.unavailable:
-            reason = engine.unavailable or "the store failed"
+        if engine.revert_count != reverts or engine.unavailable_reason:
+            reason = engine.unavailable_reason or "the store failed"
             raise ClientError(f"{reason}: only part of the command was executed; try again later")
 
     # Consumers
@@ -419,7 +424,7 @@ class FaktoryConnection(Connection):
             self._reply_with_job(job)
             return
         self.waiter = Waiter(queues, holder, FAKTORY, self)
-        self.engine.wait(self.waiter, now + FETCH_WAIT)
+        self.engine.add_waiter(self.waiter, now + FETCH_WAIT)
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
@@ -538,7 +543,7 @@ class FaktoryConnection(Connection):
         if running and extensions.renew_leases(self.engine, wid, running, now):
             self.caller.wait()
         if members:
-            self.reply(bulk(msgspec.json.encode(members)))
+            self.reply(encode_bulk(msgspec.json.encode(members)))
         else:
             self.reply_fixed(OK_REPLY)
 
@@ -556,20 +561,22 @@ class FaktoryConnection(Connection):
         if self.is_bulk_fetch:
             return
         units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]
-        self.reply_with_jobs(jobs, bulk(b"[%b]" % b",".join(units)))
+        self.reply_with_jobs(jobs, encode_bulk(b"[%b]" % b",".join(units)))
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter, jid, self.awaited_id = None, self.awaited_id, ""
         if outcome.cause == UNDONE:
-            self.reply_error(self.unavailable_reply(self.engine.unavailable))
+            self.reply_error(self.unavailable_reply(self.engine.unavailable_reason))
             return
         self.caller.wait()  # the end of the job may not be committed yet
-        self.reply(bulk(extensions.describe_outcome(jid, outcome)))
+        self.reply(encode_bulk(extensions.describe_outcome(jid, outcome)))
 
     def _reply_with_result(self) -> None:
         jid, self.awaited_id = self.awaited_id, ""
         self.caller.wait()
-        self.reply(bulk(extensions.describe_job(jid, extensions.newest_job(self.engine, jid))))
+        self.reply(
+            encode_bulk(extensions.describe_job(jid, extensions.newest_job(self.engine, jid)))
+        )
 
 
 COMMANDS: Final = {

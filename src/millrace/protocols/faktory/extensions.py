@@ -217,7 +217,7 @@ def cancel_jobs(
         if not found:
             engine.caller.wait()  # the end of the job may not be committed yet
             refused[jid] = "The job does not exist or has ended."
-        elif any(engine.some_dependents(job, 0)[1] for job in found):
+        elif any(engine.first_dependents(job, 0)[1] for job in found):
             refused[jid] = "Other jobs depend on it."
         else:
             for job in found:

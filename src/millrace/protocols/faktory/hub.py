@@ -135,7 +135,7 @@ class FaktoryHub(Hub):
         if worker is not None and worker.connections:
             return
         lost_at = now if worker is None else self._lost_at(worker, worker.last_heartbeat_at)
-        if now < lost_at or self.engine.unavailable:
+        if now < lost_at or self.engine.unavailable_reason:
             self.engine.set_alarm((self, wid), max(lost_at, now + SECOND))
             return
         jobs = list(islice(self._leased_by(wid), LOST_WORKER_BATCH_SIZE))

@@ -22,7 +22,7 @@ QUEUES_BATCH_SIZE: Final = 500
 _encode = msgspec.json.Encoder().encode
 
 
-def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dict[str, Any]:
+def collect_info(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dict[str, Any]:
     """INFO's content. Every counter is an integer: some clients parse only integers. `depths` are
     the queues' sizes in the order of their names, if they are known already.
     """
@@ -86,14 +86,14 @@ def ready_counts_in_slices(engine: Engine) -> Generator[None, None, dict[str, in
     return counts
 
 
-def write(hub: FaktoryHub, now: int) -> bytes:
-    return _encode(read(hub, now))
+def encode_info(hub: FaktoryHub, now: int) -> bytes:
+    return _encode(collect_info(hub, now))
 
 
-def write_in_slices(hub: FaktoryHub, now: int) -> Generator[None, None, bytes]:
+def encode_info_in_slices(hub: FaktoryHub, now: int) -> Generator[None, None, bytes]:
     """The reply with many queues, which are counted in slices."""
     counts = yield from ready_counts_in_slices(hub.engine)
-    return _encode(read(hub, now, counts))
+    return _encode(collect_info(hub, now, counts))
 
 
 def latency(engine: Engine, names: list[str], now: int) -> bytes:

@@ -14,7 +14,7 @@ from . import bulk as bulk_requests
 from . import extensions
 from .hub import FETCH_WAIT
 from .replies import (
-    bulk,
+    encode_bulk,
     error_reply,
     require_argument,
 )
@@ -34,18 +34,20 @@ def millrace(connection: "FaktoryConnection", argument: bytes | None, now: int) 
         raise QueueRefused(
             "MILLRACE is not allowed on this port, except read: it has a rule for queues"
         )
-    if connection.engine.unavailable and request.changes:
-        raise StoreUnavailable(connection.engine.unavailable)
-    if connection.engine.pushes_refused and request.stage is not None:
-        raise StoreUnavailable(connection.engine.pushes_refused)
+    if connection.engine.unavailable_reason and request.changes:
+        raise StoreUnavailable(connection.engine.unavailable_reason)
+    if connection.engine.push_refusal_reason and request.stage is not None:
+        raise StoreUnavailable(connection.engine.push_refusal_reason)
     if request.result is not None:
         _result(connection, request.result, now)
     elif request.fetch is not None:
         _fetch_bulk(connection, request.fetch, now)
     elif request.ack is not None:
-        connection.begin_work(_acknowledge_in_slices(connection, request.ack, now), len(line))
+        connection.begin_long_command(
+            _acknowledge_in_slices(connection, request.ack, now), len(line)
+        )
     else:
-        connection.begin_work(_execute_bulk_request(connection, request, now), len(line))
+        connection.begin_long_command(_execute_bulk_request(connection, request, now), len(line))
 
 
 def _fetch_bulk(
@@ -70,7 +72,7 @@ def _fetch_bulk(
         return
     connection.is_bulk_fetch = True
     connection.waiter = Waiter(queues, holder, FAKTORY, connection)
-    engine.wait(connection.waiter, now + FETCH_WAIT)
+    engine.add_waiter(connection.waiter, now + FETCH_WAIT)
 
 
 def _acknowledge_in_slices(
@@ -94,7 +96,7 @@ def _acknowledge_in_slices(
         connection.reply_error(error_reply(str(problem)))
         return
     connection.caller.wait()
-    connection.reply(bulk(b'{"acknowledged":%d}' % done))
+    connection.reply(encode_bulk(b'{"acknowledged":%d}' % done))
 
 
 def _result(connection: "FaktoryConnection", request: "extensions.ResultRequest", now: int) -> None:
@@ -102,12 +104,12 @@ def _result(connection: "FaktoryConnection", request: "extensions.ResultRequest"
     job = extensions.newest_job(connection.engine, request.jid)
     if job is None or not request.wait or extensions.has_ended(job) or connection.hub.stopping:
         connection.caller.wait()
-        connection.reply(bulk(extensions.describe_job(request.jid, job)))
+        connection.reply(encode_bulk(extensions.describe_job(request.jid, job)))
         return
     connection.awaited_id = request.jid
     connection.waiter = Waiter((), "", FAKTORY, connection)
     connection.waiter.reports_removal = True
-    connection.engine.wait(connection.waiter, now + round(request.wait * SECOND), job)
+    connection.engine.add_waiter(connection.waiter, now + round(request.wait * SECOND), job)
 
 
 def _execute_bulk_request(
@@ -124,4 +126,4 @@ def _execute_bulk_request(
         connection.reply_error(error_reply(str(problem)))
         return
     connection.caller.wait()
-    connection.reply(bulk(body))
+    connection.reply(encode_bulk(body))

@@ -12,8 +12,8 @@ from . import mutate as mutations
 from .replies import (
     MAX_ECHO,
     OK_REPLY,
-    bulk,
     decode_lossy,
+    encode_bulk,
     error_reply,
     queue_names,
     quote_input,
@@ -37,13 +37,13 @@ def queue(connection: "FaktoryConnection", argument: bytes | None, now: int) -> 
     if subcommand in {b"PAUSE", b"RESUME", b"REMOVE"}:
         if not space:
             raise ClientError("internal error")
-        if connection.engine.unavailable:
-            raise StoreUnavailable(connection.engine.unavailable)
-        connection.begin_work(_change_queues(connection, subcommand, names, now))
+        if connection.engine.unavailable_reason:
+            raise StoreUnavailable(connection.engine.unavailable_reason)
+        connection.begin_long_command(_change_queues(connection, subcommand, names, now))
     elif subcommand == b"LATENCY":
         if names == ["*"]:
             raise ClientError("QUEUE LATENCY does not support wildcards")
-        connection.reply(bulk(info.latency(connection.engine, names, now)))
+        connection.reply(encode_bulk(info.latency(connection.engine, names, now)))
     else:
         raise ClientError(f"no such QUEUE subcommand: {quote_input(word)}")
 
@@ -76,7 +76,9 @@ def _change_queues(
 
 def mutate(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
     operation = mutations.read(argument or b"")
-    connection.begin_work(_mutate_in_slices(connection, operation, now), len(argument or b""))
+    connection.begin_long_command(
+        _mutate_in_slices(connection, operation, now), len(argument or b"")
+    )
 
 
 def _mutate_in_slices(

@@ -18,7 +18,7 @@ MAX_QUEUES: Final = 10_000
 MAX_QUEUES_BYTES: Final = 1 << 20
 
 
-def bulk(body: bytes) -> bytes:
+def encode_bulk(body: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(body), body)
 
 

@@ -273,7 +273,7 @@ class GoqueueConnection(Connection):
             self._reply_with_job(job)
         else:
             self.waiter = Waiter(names, "", GOQUEUE, self)
-            self.engine.wait(self.waiter, now + timeout * SECOND if timeout else FOREVER)
+            self.engine.add_waiter(self.waiter, now + timeout * SECOND if timeout else FOREVER)
         return True
 
     def deliver(self, job: Job, now: int) -> None:

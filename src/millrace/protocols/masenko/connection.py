@@ -37,8 +37,8 @@ MAX_VERB: Final = 1 << 14
 #: pause, in slices.
 MAX_WAIT_QUEUES: Final = 1000
 SCAN_BATCH_SIZE: Final = 1000
-#: The minimum pause, and the pause for each queue, in microseconds.
-SCAN_INTERVAL: Final = 50_000
+#: The minimum pause between two scans, and the pause for each queue, in microseconds.
+MIN_SCAN_PAUSE: Final = 50_000
 SCAN_PAUSE_PER_QUEUE: Final = 2
 #: A longer line counts as several commands in a client's share of a turn.
 LONG_LINE: Final = 1 << 12
@@ -78,7 +78,7 @@ class MasenkoConnection(Connection):
 
     def drop_input(self) -> None:
         self._lines, self._transaction = LineBuffer(0), None
-        self.drop_work()
+        self.drop_long_command()
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -90,13 +90,13 @@ class MasenkoConnection(Connection):
             if end and not rest and len(line) <= lines.limit:
                 self._last_input_at = now
                 self.dispatch(line, now)  # the usual case: one complete line
-                return self.work is not None
+                return self.long_command is not None
         lines.feed(data)
         return self.run(now, max_cost)
 
     @property
     def _busy(self) -> bool:
-        return self.waiter is not None or self.work is not None or self.closing
+        return self.waiter is not None or self.long_command is not None or self.closing
 
     def has_input(self) -> bool:
         return bool(self._lines.pending)
@@ -190,7 +190,7 @@ class MasenkoConnection(Connection):
         heartbeat = self.hub.heartbeat
         if not self._last_input_at:
             self._last_input_at = now  # a new connection
-        if self.work is not None and not self.closing:
+        if self.long_command is not None and not self.closing:
             # A long command is being executed. After it, the client gets at least half of the
             # heartbeat for its next line.
             self._last_input_at = now
@@ -277,17 +277,17 @@ class MasenkoConnection(Connection):
             self.caller.holder = self.hub.new_holder_name(now)
             self.engine.leases.holders.add(self.caller.holder)
         if self.hub.stopping:
-            queues = ()  # the server stops: no task is leased
+            queues = ()  # the server is stopping; it leases no more tasks
         if len(queues) > MAX_WAIT_QUEUES:
             self._fetch_until = now + self._timeout
-            self.begin_work(self._scan(), len(payload))
+            self.begin_long_command(self._scan(), len(payload))
             return
         job = self.engine.lease(queues, self.caller.holder, MASENKO, now)
         if job is not None:
             self._reply_with_job(job)
             return
         self.waiter = Waiter(queues, self.caller.holder, MASENKO, self)
-        self.engine.wait(self.waiter, now + self._timeout)
+        self.engine.add_waiter(self.waiter, now + self._timeout)
 
     def _scan(self) -> Iterator[None]:
         """Look for a task in a large number of queues in slices, and again after a pause, because
@@ -296,21 +296,21 @@ class MasenkoConnection(Connection):
         queues = self._queues
         for start in range(0, len(queues), SCAN_BATCH_SIZE):
             if self.hub.stopping:
-                break  # the server stops: no task is leased
+                break  # the server is stopping; it leases no more tasks
             job = self.engine.lease(
                 queues[start : start + SCAN_BATCH_SIZE],
                 self.caller.holder,
                 MASENKO,
-                self.work_now,
+                self.slice_time,
             )
             if job is not None:
                 self._fetch_until = 0
                 self._reply_with_job(job)
                 return
             yield
-        pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
+        pause = max(MIN_SCAN_PAUSE, len(queues) * SCAN_PAUSE_PER_QUEUE)
         self.waiter = Waiter((), self.caller.holder, MASENKO, self)
-        self.engine.wait(self.waiter, min(self._fetch_until, self.work_now + pause))
+        self.engine.add_waiter(self.waiter, min(self._fetch_until, self.slice_time + pause))
 
     def deliver(self, job: Job, now: int) -> None:
         self._wait_ended(now)
@@ -330,7 +330,7 @@ class MasenkoConnection(Connection):
     def timed_out(self, now: int) -> None:
         self._wait_ended(now)
         if now < self._fetch_until:
-            self.begin_work(self._scan())
+            self.begin_long_command(self._scan())
             return
         self._end_fetch()
 
@@ -367,9 +367,9 @@ class MasenkoConnection(Connection):
 
     def _info(self, payload: bytes, now: int) -> None:
         """Write all queues in one step if there are few, otherwise in slices."""
-        self.begin_work(self._send_info())
+        self.begin_long_command(self._send_info())
         if len(self.engine.tables.queues) < info.INFO_BATCH_SIZE:
-            self.work_slice()
+            self.run_slice()
 
     def _send_info(self) -> Iterator[None]:
         reply = yield from info.write_info(self.hub)
@@ -399,7 +399,9 @@ class MasenkoConnection(Connection):
         self.require_store(pushes=pushes)
         transaction.check()
         if len(transaction.operations) > TRANSACTION_BATCH_SIZE:
-            self.begin_work(self._apply_in_slices(transaction, now), transaction.memory_used)
+            self.begin_long_command(
+                self._apply_in_slices(transaction, now), transaction.memory_used
+            )
             return
         held: dict[int, Job] = {}
         for number, operation in enumerate(transaction.operations):
@@ -451,9 +453,9 @@ class MasenkoConnection(Connection):
                     ids.append(transactions.stage(name, operation, now).seq)
                 if number % TRANSACTION_BATCH_SIZE == 0:
                     yield
-                    if engine.unavailable or engine.revert_count != reverts:
+                    if engine.unavailable_reason or engine.revert_count != reverts:
                         self.reply_error(
-                            self.unavailable_reply(engine.unavailable or "a commit failed")
+                            self.unavailable_reply(engine.unavailable_reason or "a commit failed")
                         )
                         return
             self._seal(name, acked, now)
@@ -466,7 +468,7 @@ class MasenkoConnection(Connection):
                 transactions.abandon(name, now)
         self.hub.requests[b"PUSH"] += len(ids)
         if not (yield from self._carry_out(name, now)):
-            self.reply_error(self.unavailable_reply(engine.unavailable or "a commit failed"))
+            self.reply_error(self.unavailable_reply(engine.unavailable_reason or "a commit failed"))
             return
         if engine.durable:
             # The sealed transaction is durable: no refused commit can undo it.
@@ -487,7 +489,7 @@ class MasenkoConnection(Connection):
                 reverts = engine.revert_count
                 if not transactions.is_sealed(name):
                     return False  # the commit of the seal was refused
-            if engine.unavailable:
+            if engine.unavailable_reason:
                 break  # the engine continues later
             if transactions.is_sealed(name):
                 transactions.carry_out(name, now)

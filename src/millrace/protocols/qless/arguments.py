@@ -9,12 +9,12 @@ from .names import decode_name
 Args = list[bytes]
 
 
-def raw(args: Args, at: int) -> bytes | None:
+def argument_or_none(args: Args, at: int) -> bytes | None:
     return args[at] if at < len(args) else None
 
 
 def text(args: Args, at: int, error: str) -> str:
-    """Return a name."""
+    """Return an argument as text. Raise ScriptError with `error` if it is missing."""
     if at >= len(args):
         raise ScriptError(error)
     return decode_name(args[at])
@@ -24,25 +24,25 @@ def texts(args: Args, start: int = 0) -> list[str]:
     return [decode_name(arg) for arg in args[start:]]
 
 
-def number(args: Args, at: int, error: str, default: lua.Number | None = None) -> lua.Number:
+def parse_number(args: Args, at: int, error: str, default: lua.Number | None = None) -> lua.Number:
     """Return a numeric argument. The error message ends with the invalid value."""
-    word = raw(args, at)
+    word = argument_or_none(args, at)
     if word is None and default is not None:
         return default
     found = lua.tonumber(word)
     if found is None:
-        raise ScriptError(error + shown(word))
+        raise ScriptError(error + describe_value(word))
     return found
 
 
 def option_number(word: bytes, error: str) -> lua.Number:
     found = lua.tonumber(word)
     if found is None:
-        raise ScriptError(error + shown(word))
+        raise ScriptError(error + describe_value(word))
     return found
 
 
-def shown(word: bytes | None) -> str:
+def describe_value(word: bytes | None) -> str:
     return "nil" if word is None else decode_name(word)
 
 
@@ -58,7 +58,7 @@ def options(args: Args, start: int) -> dict[str, bytes]:
 
 
 def tags(value: bytes) -> list[Any]:
-    """Tags are strings or numbers."""
+    """Decode a JSON list of tags. Raise ScriptError if a tag is neither a string nor a number."""
     found = lua.decode_list(value)
     for tag in found:
         if isinstance(tag, bool) or not isinstance(tag, str | int | float):
@@ -67,7 +67,9 @@ def tags(value: bytes) -> list[Any]:
 
 
 def jids(value: bytes) -> list[str]:
-    """A list of strings; numbers become strings, as in a script."""
+    """Decode a JSON list of jids. Numbers become strings, as in a script; raise ScriptError for
+    other items.
+    """
     return [as_jid(item) for item in lua.decode_list(value)]
 
 
@@ -77,4 +79,4 @@ def as_jid(item: Any) -> str:
         return item
     if isinstance(item, bool) or not isinstance(item, int | float):
         raise ScriptError("Lua redis() command arguments must be strings or integers")
-    return lua.number(item).decode()
+    return lua.format_number(item).decode()

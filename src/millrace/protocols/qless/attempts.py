@@ -20,7 +20,7 @@ from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
-from .arguments import Args, jids, number, raw, text, texts
+from .arguments import Args, argument_or_none, jids, parse_number, text, texts
 from .cancellation import drop
 from .dependencies import LONG_LIST, StagedJobs, with_staged
 from .errors import ScriptError
@@ -32,24 +32,26 @@ from .job_view import (
 from .locks import checked_data
 from .names import decode_name, encode_name
 from .puts import blocker_seqs, due_time
-from .state import Qless, is_held
+from .state import QlessState, is_held
 
 #: Maximum number of completed jobs that one command removes.
 RETIRE_BATCH_SIZE: Final = 100
 
 
 def complete(
-    q: Qless, now: int, args: Args, staged: StagedJobs | None = None
+    q: QlessState, now: int, args: Args, staged: StagedJobs | None = None
 ) -> bytes | Generator[None, None, bytes]:
-    """jid, worker, queue, data, [next q] [delay d] [depends JSON]"""
+    """Complete a job, or put it into the next queue, and return its new state. Arguments: jid,
+    worker, queue, data, [next queue] [delay seconds] [depends jids].
+    """
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
-    data = checked_data(q, now, jid, worker, raw(args, 3))
-    chosen = _next(args) if len(args) > 4 else None
+    data = checked_data(q, now, jid, worker, argument_or_none(args, 3))
+    chosen = _next_queue(args) if len(args) > 4 else None
     if chosen is not None and staged is None and len(chosen[3]) > LONG_LIST:
         return with_staged(q, jid, chosen[3], lambda found: complete(q, now, args, found))
-    job = _held(q, now, jid, worker, queue)
+    job = _find_held_job(q, now, jid, worker, queue)
     if chosen is not None:
         q.queue_name(chosen[0])  # the port may refuse it: before any change
     details = ensure_details(job)
@@ -69,7 +71,7 @@ def complete(
     return reply
 
 
-def _result(q: Qless, job: Job, data: bytes) -> bytes | None:
+def _result(q: QlessState, job: Job, data: bytes) -> bytes | None:
     """Return the result of a job of another protocol: the data, if its worker changed it. Clients
     encode the data again, so different text may be the same data.
     """
@@ -81,7 +83,7 @@ def _result(q: Qless, job: Job, data: bytes) -> bytes | None:
         return data
 
 
-def _next(args: Args) -> tuple[str, lua.Number, list[str], bytes] | None:
+def _next_queue(args: Args) -> tuple[str, lua.Number, list[str], bytes] | None:
     """Return the next queue of a job, if any, with the delay, the dependencies and their text. A
     long text is not decoded.
     """
@@ -99,7 +101,7 @@ def _next(args: Args) -> tuple[str, lua.Number, list[str], bytes] | None:
     return None
 
 
-def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
+def _find_held_job(q: QlessState, now: int, jid: str, worker: str, queue: str) -> Job:
     job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Complete(): Job {jid} does not exist")
@@ -109,14 +111,16 @@ def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
         raise ScriptError(
             f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
         )
-    if job.queue != q.scoped(queue) and not q.publisher.early:
-        raise ScriptError(f"Complete(): Job {jid} running in another queue: {q.local(job.queue)}")
+    if job.queue != q.engine_name(queue) and not q.publisher.is_dialect_a:
+        raise ScriptError(
+            f"Complete(): Job {jid} running in another queue: {q.client_name(job.queue)}"
+        )
     return job
 
 
-def _finish(q: Qless, now: int, job: Job, result: bytes | None) -> bytes:
+def _finish(q: QlessState, now: int, job: Job, result: bytes | None) -> bytes:
     if q.publisher.has_subscribers:
-        names = q.local(job.jid), q.local(job.queue)
+        names = q.client_name(job.jid), q.client_name(job.queue)
         q.publisher.log({"jid": names[0], "event": "completed", "queue": names[1]})
     clear_failures(job)
     q.engine.complete(job, now, QLESS, result=result)
@@ -124,9 +128,9 @@ def _finish(q: Qless, now: int, job: Job, result: bytes | None) -> bytes:
     return b"complete"
 
 
-def _retire(q: Qless, now: int) -> None:
+def _retire(q: QlessState, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
-    kept = q.engine.retention.done_kept
+    kept = q.engine.retention.done_untrimmed
     oldest = now - q.options.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
         if ensure_details(job).done_at > oldest and len(kept) <= q.options.max_completed:
@@ -135,9 +139,15 @@ def _retire(q: Qless, now: int) -> None:
 
 
 def _advance(
-    q: Qless, now: int, job: Job, details: JobDetails, queue: str, due: int, blockers: list[int]
+    q: QlessState,
+    now: int,
+    job: Job,
+    details: JobDetails,
+    queue: str,
+    due: int,
+    blockers: list[int],
 ) -> bytes:
-    names = q.local(job.jid), q.local(job.queue)
+    names = q.client_name(job.jid), q.client_name(job.queue)
     q.publisher.log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
     details.add_entry("put", now, q.options.max_history, {"q": queue})
     queue = q.queue_name(queue)
@@ -150,29 +160,29 @@ def _advance(
     return state_of(job).encode() if job.state != LEASED else b"waiting"
 
 
-def fail(q: Qless, now: int, args: Args) -> bytes:
-    """jid, worker, group, message, data"""
-    job, worker = _to_fail(q, now, args)
+def fail(q: QlessState, now: int, args: Args) -> bytes:
+    """Fail a leased job, and return its jid. Arguments: jid, worker, group, message, data."""
+    job, worker = _job_to_fail(q, now, args)
     if job.state != LEASED:
         state = q.shown_state(job)
-        raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state}")
+        raise ScriptError(f"Fail(): Job {q.client_name(job.jid)}not currently running: {state}")
     if not is_held(job, worker):
         raise ScriptError(
-            f"Fail(): Job {q.local(job.jid)} running with another worker: {job.holder}"
+            f"Fail(): Job {q.client_name(job.jid)} running with another worker: {job.holder}"
         )
     return _fail(q, now, job, args)
 
 
-def fail_any(q: Qless, now: int, args: Args) -> bytes:
-    """Fail a job in any state, by any worker."""
-    job, _ = _to_fail(q, now, args)
+def fail_any(q: QlessState, now: int, args: Args) -> bytes:
+    """Fail a job in any state, by any worker. The arguments are those of `fail`."""
+    job, _ = _job_to_fail(q, now, args)
     if job.state in {DONE, DEAD}:
         # The engine fails only runnable jobs. The job is never due, so no worker can get it.
         q.engine.move(job, job.queue, now, QLESS, due=FOREVER)
     return _fail(q, now, job, args)
 
 
-def _to_fail(q: Qless, now: int, args: Args) -> tuple[Job, str]:
+def _job_to_fail(q: QlessState, now: int, args: Args) -> tuple[Job, str]:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Fail(): Arg "worker" missing')
     text(args, 2, 'Fail(): Arg "group" missing')
@@ -185,7 +195,7 @@ def _to_fail(q: Qless, now: int, args: Args) -> tuple[Job, str]:
     return job, worker
 
 
-def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
+def _fail(q: QlessState, now: int, job: Job, args: Args) -> bytes:
     if job.origin != QLESS:
         return _fail_foreign(q, now, job, args)
     worker, group, message = texts(args[1:4])
@@ -216,10 +226,10 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
             allow_unleased=True,
             counts_failure=False,
         )
-    return encode_name(q.local(job.jid))
+    return encode_name(q.client_name(job.jid))
 
 
-def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
+def _fail_foreign(q: QlessState, now: int, job: Job, args: Args) -> bytes:
     """Fail a job of another protocol. The rules of that protocol decide whether it is retried, and
     its payload does not change. The job is in a failure group only when it is dead.
     """
@@ -236,15 +246,17 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
         details.last_error = LastError(group, message, now // 1_000_000, worker)
         q.publisher.tracked("failed", job.jid)
         q.publisher.failed(job, worker, group, message)
-    return encode_name(q.local(job.jid))
+    return encode_name(q.client_name(job.jid))
 
 
-def retry(q: Qless, now: int, args: Args) -> int:
-    """jid, queue, worker, [delay, [group, message]]"""
+def retry(q: QlessState, now: int, args: Args) -> int:
+    """Retry a leased job, and return the number of remaining retries, -1 if there are none.
+    Arguments: jid, queue, worker, [delay, [group, message]].
+    """
     jid = text(args, 0, "Job(): no jid provided")
     queue = text(args, 1, 'Retry(): Arg "queue" missing')
     worker = text(args, 2, 'Retry(): Arg "worker" missing')
-    delay = number(args, 3, 'Retry(): Arg "delay" not a number: ', 0)
+    delay = parse_number(args, 3, 'Retry(): Arg "delay" not a number: ', 0)
     job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Retry(): Job {jid} does not exist")
@@ -258,7 +270,9 @@ def retry(q: Qless, now: int, args: Args) -> int:
     has_error = len(args) > 5
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
     message = (
-        text(args, 5, "") if has_error else f'Job exhausted retries in queue "{q.local(job.queue)}"'
+        text(args, 5, "")
+        if has_error
+        else f'Job exhausted retries in queue "{q.client_name(job.queue)}"'
     )
     retry_at = now + lua.to_microseconds(delay) if delay > 0 else now
     # Without a delay, the rules of the job's own protocol decide the time of the retry.
@@ -274,7 +288,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
     return -1 if job.state in {DEAD, GONE} else remaining(job)
 
 
-COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
+COMMANDS: Final[dict[str, Callable[[QlessState, int, Args], Any]]] = {
     "complete": complete,
     "fail": fail,
     "retry": retry,

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from . import (
     attempts,
-    batches,
     cancellation,
     dialect_a,
     dialect_d,
     edits,
     flush,
+    job_replies,
     listings,
     locks,
     puts,
@@ -24,16 +24,16 @@ from . import (
 )
 from . import lua_values as lua
 from .arguments import Args
-from .commands import Slices
-from .errors import QlessRefused, ScriptError
+from .commands import PLAIN_REPLY_TYPES, Slices
+from .errors import ChangeRefused, ScriptError
 from .hub import QlessHub
 from .queries import job_text
 from .redis_view import RedisView
 from .resp import Reply
 from .script_catalog import Script
-from .state import Qless
+from .state import QlessState
 
-COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
+COMMANDS: Final[dict[str, Callable[[QlessState, int, Args], Any]]] = {
     **puts.COMMANDS,
     **locks.COMMANDS,
     **attempts.COMMANDS,
@@ -44,11 +44,14 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **recurring.COMMANDS,
 }
 #: Commands that create jobs.
-PUSHING: Final = frozenset({"put", "recur"})
+PUSH_COMMANDS: Final = frozenset({"put", "recur"})
 #: Commands that are accepted while the store cannot be written: they change no job. They may remove
 #: workers from the list.
-READING: Final = (
-    queries.COMMANDS.keys() | listings.COMMANDS.keys() | throttles.READING | {"peek", "recur.get"}
+READ_COMMANDS: Final = (
+    queries.COMMANDS.keys()
+    | listings.COMMANDS.keys()
+    | throttles.READ_COMMANDS
+    | {"peek", "recur.get"}
 )
 #: Commands that only read if their first argument is one of these. None: no arguments.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
@@ -57,14 +60,11 @@ _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "consistencycheck": {None, b"0"},
 }
 
-#: Types of most replies. This check is cheaper than a check for a generator.
-PLAIN: Final = frozenset({bytes, int, str, list, type(None)})
-
 #: Commands that return jobs.
-_JOBS: Final = frozenset({"pop", "peek"})
+_JOB_COMMANDS: Final = frozenset({"pop", "peek"})
 
 #: Commands without a reply that apply to each argument separately.
-_LISTS: Final = frozenset({"pause", "unpause", "queue.forget", "worker.deregister"})
+_LIST_COMMANDS: Final = frozenset({"pause", "unpause", "queue.forget", "worker.deregister"})
 
 _SCRIPT: Final = "qless/script/"
 
@@ -75,46 +75,47 @@ class QlessApi:
     def __init__(self, hub: QlessHub) -> None:
         self.hub = hub
         self.engine = hub.engine
-        self.qless = Qless(hub)
+        self.qless = QlessState(hub)
         hub.api = self
         hub.redis_view = RedisView(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.loaded_scripts().items())
-        self._scripts_stored_at = self.engine.revert_count
+        self._scripts_revert_count = self.engine.revert_count
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
     ) -> Reply | Slices:
         """Run a command as a script would, and return the result of the script.
 
-        `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>. `now` is the server's time; `args`
-        contains the caller's time. Raises ScriptError, or QlessRefused if the command would change
-        state while the store fails.
+        `dialect` is A, B, C, D or T, or "spec" for QLESS.<COMMAND>. `now` is the server's time;
+        `args` contains the caller's time. Raises ScriptError, or QlessRefused if the command would
+        change state while the store fails.
         """
         qless = self.qless
         qless.refresh()
-        early = dialect in {"A", "spec"}
-        qless.publisher.early = early
-        qless.lower_first = early and self.hub.dialect != "original"
-        if early:
+        is_dialect_a = dialect in {"A", "spec"}
+        qless.publisher.is_dialect_a = is_dialect_a
+        qless.lower_first = is_dialect_a and self.hub.dialect != "original"
+        if is_dialect_a:
             call = dialect_a.translate(command, keys, args, spec=dialect == "spec")
         elif keys:
             raise ScriptError("No Keys should be provided")
         else:
-            call = _unified(dialect, command, args)
-        if self.engine.unavailable:
+            call = _translate_unified(dialect, command, args)
+        if self.engine.unavailable_reason:
             if not _only_reads(call[0], call[2]):
-                raise QlessRefused
-        elif self.engine.pushes_refused and call[0] in PUSHING:
-            raise QlessRefused
-        elif self._scripts_stored_at != self.engine.revert_count:
+                raise ChangeRefused
+        elif self.engine.push_refusal_reason and call[0] in PUSH_COMMANDS:
+            raise ChangeRefused
+        elif self._scripts_revert_count != self.engine.revert_count:
             self._reload_scripts()
-        self.hub.leased = call[0] == "pop"
+        self.hub.is_pop = call[0] == "pop"
         return self._answer(call, now)
 
     def _answer(self, call: dialect_a.Call, now: int) -> Reply | Slices:
         time, limits, caller = call[1], self.engine.limits, self.engine.caller
         if time == dialect_a.NO_TIME:
-            # The clock of the client's last call applies; without one, each job has its own.
+            # The clock of the client's last call applies. If there was none, each job uses the
+            # clock that set its times.
             time = now + caller.clock_offset
             call = call._replace(now=time)
             caller.own_clock = caller.clock_offset != 0
@@ -129,7 +130,7 @@ class QlessApi:
                 limits.unpark_by_client_clock(time)
         finally:
             caller.own_clock = False
-        if reply.__class__ not in PLAIN and isinstance(reply, Generator):
+        if reply.__class__ not in PLAIN_REPLY_TYPES and isinstance(reply, Generator):
             return self._in_slices(reply, time, own_clock=own_clock)
         return reply
 
@@ -137,9 +138,9 @@ class QlessApi:
         """Run the slices of a command, each with the clock and the dialect of the command."""
         engine, qless = self.engine, self.qless
         reverts = engine.revert_count
-        modes = qless.publisher.early, qless.lower_first
+        modes = qless.publisher.is_dialect_a, qless.lower_first
         while True:
-            qless.publisher.early, qless.lower_first = modes
+            qless.publisher.is_dialect_a, qless.lower_first = modes
             caller = engine.caller
             caller.own_clock = own_clock
             try:
@@ -153,25 +154,25 @@ class QlessApi:
                 caller.own_clock = False
             yield
             if engine.revert_count != reverts:
-                raise QlessRefused
+                raise ChangeRefused
 
-    def do(self, command: str, now: int, args: Args) -> Any:
+    def run_command(self, command: str, now: int, args: Args) -> Any:
         """Run a command. With many arguments, some commands return a generator."""
-        if len(args) > batches.ARGUMENTS_BATCH_SIZE:
-            if command in _LISTS:
-                return batches.change_in_slices(self.qless, now, args, COMMANDS[command])
+        if len(args) > job_replies.ARGUMENTS_BATCH_SIZE:
+            if command in _LIST_COMMANDS:
+                return job_replies.change_in_slices(self.qless, now, args, COMMANDS[command])
             if command == "cancel":
                 return cancellation.cancel_in_slices(self.qless, now, args)
         return COMMANDS[command](self.qless, now, args)
 
-    def flush(self, now: int, *, everything: bool) -> Iterator[None]:
+    def flush(self, now: int, *, all_databases: bool) -> Iterator[None]:
         """Remove all jobs of the database in use, or of all databases, in slices."""
         qless = self.qless
         qless.refresh()
-        return flush.flush(qless, now, everything=everything)
+        return flush.flush(qless, now, all_databases=all_databases)
 
     def forget_queue(self, name: str) -> None:
-        """Forget when the first job was put into a queue that the engine has forgotten."""
+        """Remove the recorded time of the first put into a queue that the engine has removed."""
         self.qless.refresh()
         self.qless.forget_queue(name)
 
@@ -195,7 +196,7 @@ class QlessApi:
 
     def _reload_scripts(self) -> None:
         """Store the scripts again, because the engine may have reverted their settings."""
-        self._scripts_stored_at = self.engine.revert_count
+        self._scripts_revert_count = self.engine.revert_count
         for sha, script in self.hub.scripts.items():
             self.load_script(sha.decode(), script)
 
@@ -216,11 +217,11 @@ class QlessApi:
 def _only_reads(command: str, args: Args) -> bool:
     forms = _READING_FORMS.get(command)
     if forms is None:
-        return command in READING
+        return command in READ_COMMANDS
     return (args[0] if args else None) in forms
 
 
-def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
+def _translate_unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
     """Translate a call of dialects B, C, D and T: the time, followed by the arguments."""
     if not command:
         raise ScriptError("Must provide a command")
@@ -234,15 +235,15 @@ def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
     if newer:
-        return dialect_d.translate(dialect, command, lua.clock(now), rest)
+        return dialect_d.translate(dialect, command, lua.parse_clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
-    return dialect_a.Call(command, lua.clock(now), rest, _reply_unchanged)
+    return dialect_a.Call(command, lua.parse_clock(now), rest, _reply_unchanged)
 
 
 def _reply_unchanged(api: Any, call: dialect_a.Call) -> Any:
     """Run a command and return the reply of a script of dialect B or C."""
     command, now, args, _ = call
-    if command in _JOBS:
-        return batches.reply(api, call, job_text, lua.listed)
-    return api.do(command, now, args)
+    if command in _JOB_COMMANDS:
+        return job_replies.reply_with_jobs(api, call, job_text, lua.join_list)
+    return api.run_command(command, now, args)

@@ -17,14 +17,16 @@ from .errors import ScriptError
 from .job_view import (
     shown_worker,
 )
-from .state import Qless
+from .state import QlessState
 
 #: Number of jobs that one slice of a long `cancel` examines or removes.
 CANCEL_BATCH_SIZE: Final = 50
 
 
-def cancel(q: Qless, now: int, args: Args) -> list[str]:
-    """jids; they must include all jobs that depend on them"""
+def cancel(q: QlessState, now: int, args: Args) -> list[str]:
+    """Remove jobs, and return their jids. Arguments: jids; they must include all jobs that depend
+    on them.
+    """
     q.engine.caller.wait()  # a missing or completed job may have changed just now
     wanted = texts(args)
     chosen = set(wanted)
@@ -40,7 +42,7 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
     return wanted
 
 
-def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, list[str]]:
+def cancel_in_slices(q: QlessState, now: int, args: Args) -> Generator[None, None, list[str]]:
     """Cancel many jobs as `cancel` does, some in each slice."""
     q.engine.caller.wait()
     wanted = texts(args)
@@ -64,7 +66,7 @@ def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, li
     return wanted
 
 
-def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> Generator[None, None, None]:
+def _check_dependents(q: QlessState, job: Job, chosen: set[str]) -> Generator[None, None, None]:
     """Raise an error if a job that depends on this one is not among the chosen jobs."""
     seq = count = 0
     while seq := q.engine.next_dependent(job, seq):
@@ -72,40 +74,40 @@ def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> Generator[None, N
         if count % SLICE_SIZE == 0:
             yield
         dependent = q.engine.job(seq)
-        if dependent is not None and q.local(dependent.jid) not in chosen:
+        if dependent is not None and q.client_name(dependent.jid) not in chosen:
             raise ScriptError(
-                f"Cancel(): {q.local(job.jid)} is a dependency of {q.local(dependent.jid)}"
-                " but is not mentioned to be canceled"
+                f"Cancel(): {q.client_name(job.jid)} is a dependency of "
+                f"{q.client_name(dependent.jid)} but is not mentioned to be canceled"
             )
 
 
-def _cancel_id(q: Qless, jid: str, now: int) -> None:
+def _cancel_id(q: QlessState, jid: str, now: int) -> None:
     known = q.find(jid)
     if known is None:
         q.publisher.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
-        q.publisher.tracked("canceled", q.scoped(jid))
+        q.publisher.tracked("canceled", q.engine_name(jid))
     elif known.state != DONE:
         _cancel(q, known, now)
 
 
-def _cancel(q: Qless, job: Job, now: int) -> None:
+def _cancel(q: QlessState, job: Job, now: int) -> None:
     publish_cancelled(q, job)
     drop(q, job, now)
 
 
-def publish_cancelled(q: Qless, job: Job) -> None:
+def publish_cancelled(q: QlessState, job: Job) -> None:
     """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
     if q.publisher.has_subscribers:
-        names = q.local(job.jid), q.local(job.queue)
+        names = q.client_name(job.jid), q.client_name(job.queue)
         fields = {"jid": names[0], "queue": names[1], "event": "canceled", "worker": worker}
         q.publisher.log(fields)
         if worker:
-            q.publisher.publish(f"w:{worker}", lua.event(fields))
+            q.publisher.publish(f"w:{worker}", lua.encode_event(fields))
     q.publisher.tracked("canceled", job.jid)
 
 
-def drop(q: Qless, job: Job, now: int) -> None:
+def drop(q: QlessState, job: Job, now: int) -> None:
     """Remove a job."""
     q.engine.cancel(job, now, QLESS)
 

@@ -45,10 +45,12 @@ NO_REPLY: Final = NoReply()
 #: A command that runs in slices: it yields after each slice, and returns its reply.
 Slices = Generator[None, None, "Reply | NoReply"]
 Answer = Reply | NoReply | Slices
+#: Types of most replies. A test of the type is cheaper than a test for a generator.
+PLAIN_REPLY_TYPES: Final = frozenset({bytes, int, str, list, type(None)})
 
 
 class Command(NamedTuple):
-    do: Callable[["QlessConnection", list[bytes], int], Answer]
+    handler: Callable[["QlessConnection", list[bytes], int], Answer]
     #: Minimum and maximum number of arguments, without the command name.
     min_args: int = 0
     max_args: int = 0
@@ -61,14 +63,14 @@ _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
 _FLOAT: Final = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
-def integer(word: bytes, error: str = NOT_INTEGER) -> int:
+def parse_integer(word: bytes, error: str = NOT_INTEGER) -> int:
     """Parse a signed 64-bit integer in the only notation that Redis accepts."""
     if _INTEGER.fullmatch(word) and -(1 << 63) <= (number := int(word)) < 1 << 63:
         return number
     raise ClientError(error)
 
 
-def decimal(word: bytes, error: str) -> float:
+def parse_decimal(word: bytes, error: str) -> float:
     if len(word) < 400 and _FLOAT.fullmatch(word) and (number := float(word)) < 1e15:
         return number
     raise ClientError(error)
@@ -77,7 +79,7 @@ def decimal(word: bytes, error: str) -> float:
 # Errors
 
 
-def shown(word: bytes) -> str:
+def quote_argument(word: bytes) -> str:
     """Return an argument of a client for an error message: any bytes, cut to a maximum length."""
     return decode_name(word[:128])
 
@@ -87,20 +89,20 @@ def unknown_command(request: list[bytes]) -> str:
     for word in request[1:]:
         if len(beginning) >= room:
             break
-        beginning += f"'{shown(word[: room - len(beginning)])}' "
-    name = shown(request[0])
+        beginning += f"'{quote_argument(word[: room - len(beginning)])}' "
+    name = quote_argument(request[0])
     return f"ERR unknown command '{name}', with args beginning with: {beginning}"
 
 
 def unknown_subcommand(command: str, word: bytes) -> ClientError:
-    return ClientError(f"ERR unknown subcommand '{shown(word)}'. Try {command} HELP.")
+    return ClientError(f"ERR unknown subcommand '{quote_argument(word)}'. Try {command} HELP.")
 
 
 def wrong_count(name: str) -> str:
     return f"ERR wrong number of arguments for '{name}' command"
 
 
-def expect(args: list[bytes], least: int, most: int, name: str) -> None:
-    """Reject a wrong number of arguments of a subcommand: `client|setname`."""
-    if not least <= len(args) <= most:
+def check_argument_count(args: list[bytes], minimum: int, maximum: int, name: str) -> None:
+    """Raise ClientError if a subcommand such as `client|setname` has too few or many arguments."""
+    if not minimum <= len(args) <= maximum:
         raise ClientError(wrong_count(name))

@@ -15,15 +15,15 @@ Scores = list[tuple[bytes, float]]
 class Key(NamedTuple):
     """A possible key. It exists if it has members."""
 
-    kind: str
+    key_type: str
     length: Callable[[], int]
     read: Callable[[], list[Any]]
     score: Callable[[str], float | None] | None = None
     #: The same as `read`, in slices, for keys that may have a large number of members.
-    slices: Callable[[], Generator[None, None, list[Any]]] | None = None
+    read_in_slices: Callable[[], Generator[None, None, list[Any]]] | None = None
     #: Whether the key has members, where `length` must read all of them.
     exists: Callable[[], bool] | None = None
-    #: The items that `slices` examines.
+    #: The items that `read_in_slices` examines.
     rows: Callable[[], Iterable[Any]] | None = None
     #: The queue whose jobs are the members.
     queue: Queue | None = None
@@ -49,7 +49,7 @@ def set_key(read: Callable[[], Iterable[str]]) -> Key:
 
 
 def long_key(
-    kind: str,
+    key_type: str,
     rows: Callable[[], Iterable[Any]],
     score: Callable[[str], float | None] | None = None,
 ) -> Key:
@@ -60,16 +60,20 @@ def long_key(
     def read() -> list[Any]:
         """Return all members at once."""
         found = [row for row in rows() if row is not None]
-        return sorted(found, key=lambda member: (member[1], member[0])) if kind == "zset" else found
+        return (
+            sorted(found, key=lambda member: (member[1], member[0]))
+            if key_type == "zset"
+            else found
+        )
 
-    def slices() -> Generator[None, None, list[Any]]:
+    def read_in_slices() -> Generator[None, None, list[Any]]:
         found: list[Any] = []
         for number, row in enumerate(rows(), 1):
             if row is not None:
                 found.append(row)
             if number % SLICE_SIZE == 0:
                 yield
-        if kind != "zset":
+        if key_type != "zset":
             return found
         order = yield from sort_in_slices((score, name) for name, score in found)
         return (yield from map_in_slices(order, lambda row: (row[1], row[0])))
@@ -77,7 +81,7 @@ def long_key(
     def exists() -> bool:
         return any(row is not None for row in rows())
 
-    return Key(kind, lambda: len(read()), read, score, slices, exists, rows)
+    return Key(key_type, lambda: len(read()), read, score, read_in_slices, exists, rows)
 
 
 def sorted_scores(found: Iterable[tuple[str, float]]) -> Scores:

@@ -21,28 +21,29 @@ from .commands import (
     BEFORE_AUTH,
     NEVER_WAITS,
     NOT_IN_MULTI,
+    PLAIN_REPLY_TYPES,
     SUBSCRIBER,
     UNQUEUED,
     Answer,
     Command,
     NoReply,
     Slices,
-    shown,
+    quote_argument,
     unknown_command,
     wrong_count,
 )
 from .databases import database_prefix
-from .errors import QlessRefused, ScriptError
+from .errors import ChangeRefused, ScriptError
 from .hub import QlessHub
 from .multi import Multi
 from .resp import (
     LONG_LIST,
     NO_LIST,
-    Committed,
+    CommittedReply,
     Error,
     ProtocolError,
     Reply,
-    Requests,
+    RequestBuffer,
     encode,
     encode_parts,
     join_parts,
@@ -55,15 +56,13 @@ from .transactions import WorkStep
 _HTTP_WORDS: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
-#: Types of most replies. This check is cheaper than a check for a generator.
-PLAIN_REPLIES: Final = frozenset({bytes, int, str, list, type(None)})
 
 
 class QlessConnection(Connection):
     def __init__(self, hub: QlessHub) -> None:
         super().__init__(hub)
         self.hub = hub
-        self._requests = Requests()
+        self._requests = RequestBuffer()
         #: Whether the buffered data is an incomplete request.
         self._incomplete = False
         self._input_ended = False
@@ -71,7 +70,7 @@ class QlessConnection(Connection):
         self.authenticated = not hub.password
         self.limits = hub.limits if self.authenticated else hub.unauthenticated_limits
         #: RESP 2 or 3.
-        self.protocol = 2
+        self.resp_version = 2
         self.name = b""
         self.database = 0
         #: Prefixes of the names of its jobs and of its scratch keys.
@@ -84,7 +83,7 @@ class QlessConnection(Connection):
         self.unsent_message_bytes = 0
         self.multi = Multi()
         #: Whether EXEC is running. A command must not block then.
-        self.transacting = False
+        self.in_exec = False
         #: The lists that BRPOP waits for.
         self._awaited_keys: list[bytes] = []
         hub.connection_count += 1
@@ -108,8 +107,8 @@ class QlessConnection(Connection):
         return len(self._requests) + self.multi.size
 
     def drop_input(self) -> None:
-        self._requests = Requests()
-        self.drop_work()
+        self._requests = RequestBuffer()
+        self.drop_long_command()
         self.multi.discard()
 
     def feed(self, data: bytes) -> None:
@@ -121,7 +120,7 @@ class QlessConnection(Connection):
 
     def run(self, now: int, max_cost: int) -> bool:
         if self.hub.transactions.exclusive is not None and self.waiter is None:
-            waits = self.work is not None or (self.has_input() and not self._incomplete)
+            waits = self.long_command is not None or (self.has_input() and not self._incomplete)
             return waits and not self.closing
         return super().run(now, max_cost)
 
@@ -150,7 +149,7 @@ class QlessConnection(Connection):
         return 1
 
     def reply_value(self, reply: Reply) -> None:
-        self.reply(encode(reply, self.protocol))
+        self.reply(encode(reply, self.resp_version))
 
     def reply_error(self, reply: Error) -> None:
         self.hub.errors += 1
@@ -182,25 +181,25 @@ class QlessConnection(Connection):
             return
         hub = self.hub
         hub.commands += 1
-        hub.leased = False
+        hub.is_pop = False
         answer = self.perform(command, request[1:], now)
         if isinstance(answer, list) and len(answer) > LONG_LIST:
-            answer = _returned(answer)
-        if answer.__class__ not in PLAIN_REPLIES and isinstance(answer, Generator):
-            self.begin_work(self._reply_in_slices(answer))
-            self.work_slice()
+            answer = _as_long_command(answer)
+        if answer.__class__ not in PLAIN_REPLY_TYPES and isinstance(answer, Generator):
+            self.begin_long_command(self._reply_in_slices(answer))
+            self.run_slice()
             return
         reply: Any = answer
         if not isinstance(reply, NoReply):
-            if not (command.flags & NEVER_WAITS or hub.leased):
+            if not (command.flags & NEVER_WAITS or hub.is_pop):
                 self.caller.wait()
-            self.reply(encode(reply, self.protocol))
-        self.serve_lists(now)
+            self.reply(encode(reply, self.resp_version))
+        self.serve_list_waiters(now)
 
-    def serve_lists(self, now: int) -> None:
+    def serve_list_waiters(self, now: int) -> None:
         """Deliver items that were pushed to lists to the clients that wait for them."""
         if self.hub.scratch.pushed:
-            for waiter, key, item in self.hub.scratch.served(now):
+            for waiter, key, item in self.hub.scratch.take_deliveries(now):
                 waiter.take_item(key, item, now)
 
     def _reply_in_slices(self, work: Slices) -> Iterator[None]:
@@ -211,15 +210,15 @@ class QlessConnection(Connection):
         if isinstance(answer, bytes) and len(answer) > LARGE_REPLY:
             yield  # its encoding copies it
         if not isinstance(answer, NoReply):
-            parts = yield from encode_parts(answer, self.protocol)
-            if not isinstance(answer, Committed):
+            parts = yield from encode_parts(answer, self.resp_version)
+            if not isinstance(answer, CommittedReply):
                 self.caller.wait()
             pieces = yield from join_parts(parts)
             self.reply(pieces[0])
             must_wait = self.caller.must_wait
             # If the commit is refused, one error replaces all of them.
             self.replies += [
-                connection.Reply(piece, must_wait, optional=True) for piece in pieces[1:]
+                connection.Reply(piece, must_wait, drop_if_refused=True) for piece in pieces[1:]
             ]
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
@@ -228,12 +227,12 @@ class QlessConnection(Connection):
             return unknown_command(request)
         flags = command.flags
         if not command.min_args <= len(request) - 1 <= command.max_args:
-            return wrong_count(shown(request[0]).lower())
+            return wrong_count(quote_argument(request[0]).lower())
         if not self.authenticated and not flags & BEFORE_AUTH:
             return NO_AUTH
-        if self.protocol == 2 and self.subscriptions and not flags & SUBSCRIBER:
+        if self.resp_version == 2 and self.subscriptions and not flags & SUBSCRIBER:
             return (
-                f"ERR Can't execute '{shown(request[0]).lower()}': only (P|S)SUBSCRIBE / "
+                f"ERR Can't execute '{quote_argument(request[0]).lower()}': only (P|S)SUBSCRIBE / "
                 "(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             )
         if self.multi.queued is not None and flags & NOT_IN_MULTI:
@@ -241,7 +240,7 @@ class QlessConnection(Connection):
         return ""
 
     def perform(self, command: Command, args: list[bytes], now: int) -> Answer:
-        answer: Answer = self.attempt(partial(command.do, self, args, now))
+        answer: Answer = self.attempt(partial(command.handler, self, args, now))
         return answer
 
     def attempt(self, action: Callable[[], Any]) -> Any:
@@ -255,15 +254,17 @@ class QlessConnection(Connection):
             found = Error(f"NOPERM {problem}")
         except ClientError as problem:
             found = Error(str(problem))
-        except QlessRefused:
-            found = Error(_refusal(self.engine.unavailable or self.engine.pushes_refused))
+        except ChangeRefused:
+            found = Error(
+                _refusal(self.engine.unavailable_reason or self.engine.push_refusal_reason)
+            )
         finally:
             self.hub.prefix = ""
         self.hub.errors += 1
         return found
 
     def unavailable_reply(self, reason: str) -> bytes:
-        return encode(Error(_refusal(reason)), self.protocol)
+        return encode(Error(_refusal(reason)), self.resp_version)
 
     # The end of a connection
 
@@ -282,7 +283,7 @@ class QlessConnection(Connection):
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.drop_work()
+        self.drop_long_command()
         self.hub.connections.discard(self)
         self.hub.connections_with_messages.discard(self)
         self.hub.pubsub.leave(self)
@@ -295,9 +296,9 @@ class QlessConnection(Connection):
 
     def wait_for_item(self, keys: list[bytes], until: int) -> None:
         self._awaited_keys = keys
-        self.hub.scratch.wait(keys, self)
+        self.hub.scratch.add_waiter(keys, self)
         self.waiter = Waiter((), "", QLESS, self)
-        self.engine.wait(self.waiter, until)
+        self.engine.add_waiter(self.waiter, until)
 
     def take_item(self, key: bytes, item: bytes, now: int) -> None:
         """End a blocked command with the item that was pushed to its list."""
@@ -308,8 +309,8 @@ class QlessConnection(Connection):
             self.engine.set_alarm((self, "resume"), now)
 
     def handle_alarm(self, name: str, now: int) -> None:
-        """Wake the server after a blocked command, so that it processes the requests received
-        since.
+        """Do nothing: the alarm wakes the server, which then processes the requests received during
+        the wait.
         """
 
     def timed_out(self, now: int) -> None:
@@ -324,7 +325,7 @@ class QlessConnection(Connection):
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
         self.engine.cancel_wait(waiter)
-        self.hub.scratch.unwait(self._awaited_keys, self)
+        self.hub.scratch.remove_waiter(self._awaited_keys, self)
         self._awaited_keys = []
 
     def use_database(self, number: int) -> None:
@@ -357,7 +358,7 @@ class QlessConnection(Connection):
     }
 
 
-def _returned(answer: Reply) -> Slices:
+def _as_long_command(answer: Reply) -> Slices:
     """An answer as a long command, so that it is encoded in slices."""
     return answer
     yield

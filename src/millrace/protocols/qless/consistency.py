@@ -15,14 +15,14 @@ from millrace.engine.recurring import RecurringJob, read_recurring
 from . import lua_values as lua
 from .commands import Slices
 from .errors import ScriptError
-from .state import Qless
+from .state import QlessState
 
 #: With more jobs, only a restart repairs problems: a repair rebuilds all indexes in one step, which
 #: would delay other clients.
 MAX_REPAIRED_JOBS: Final = 10_000
 
 
-def report(q: Qless, now: int, *, resolve: bool) -> Slices:
+def report(q: QlessState, now: int, *, resolve: bool) -> Slices:
     """Return the problems found, and with `resolve` the number of repaired problems."""
     if q.hub.rule is not None:
         raise QueueRefused(
@@ -33,8 +33,9 @@ def report(q: Qless, now: int, *, resolve: bool) -> Slices:
     if resolve and found.total:
         if len(q.engine.tables.jobs) > MAX_REPAIRED_JOBS:
             raise ScriptError(
-                f"ConsistencyCheck(): {found.total} problems found. A running server repairs up "
-                f"to {MAX_REPAIRED_JOBS} jobs; a restart rebuilds all indexes"
+                f"ConsistencyCheck(): {found.total} problems found. A running server with more "
+                f"than {MAX_REPAIRED_JOBS} jobs cannot repair them; restart it to rebuild all "
+                "indexes"
             )
         consistency.repair(q.engine, now)
         _rebuild(q)
@@ -51,7 +52,7 @@ def report(q: Qless, now: int, *, resolve: bool) -> Slices:
     )
 
 
-def check(q: Qless) -> ConsistencyReport:
+def check(q: QlessState) -> ConsistencyReport:
     """Check everything at once."""
     work = check_in_slices(q)
     while True:
@@ -62,7 +63,7 @@ def check(q: Qless) -> ConsistencyReport:
             return found
 
 
-def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
+def check_in_slices(q: QlessState) -> Generator[None, None, ConsistencyReport]:
     """Check the engine, then compare the state of Qless with the state computed from the engine."""
     found = yield from consistency.check_in_slices(q.engine)
     _compare("config", q.options.config, q.options.stored(), found)
@@ -75,21 +76,21 @@ def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
     return found
 
 
-def _tracked(q: Qless) -> dict[str, int]:
+def _tracked(q: QlessState) -> dict[str, int]:
     """Return the tracked ids as the store has them."""
     stored = Annotations(JobsBySeq())
     stored.load(q.engine.settings)
     return stored.tracked
 
 
-def _recurring(q: Qless) -> dict[str, RecurringJob]:
+def _recurring(q: QlessState) -> dict[str, RecurringJob]:
     """Return the recurring jobs as the store has them."""
     kept = [value for key, value in q.engine.settings.items() if key.startswith(RECURRING)]
     records = [read_recurring(value) for value in kept]
     return {record.jid: record for record in records}
 
 
-def _limits(q: Qless) -> dict[str, Limit]:
+def _limits(q: QlessState) -> dict[str, Limit]:
     """Return the limits as the store has them."""
     settings = q.engine.settings.items()
     return {
@@ -105,7 +106,7 @@ def _fields(
     return {name: record.fields() for name, record in records.items()}
 
 
-def _rebuild(q: Qless) -> None:
+def _rebuild(q: QlessState) -> None:
     q.engine.load_settings()
     q._build()  # noqa: SLF001 - nothing else starts a rebuild here
 

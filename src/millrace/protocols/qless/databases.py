@@ -19,7 +19,7 @@ def database_prefix(number: int) -> str:
 
 
 def database_of(name: str) -> str:
-    """Return the prefix of the database of an engine's name. It is empty for database 0."""
+    """Return the database prefix of a name in the engine. It is empty for database 0."""
     found = _DATABASE.match(name)
     return "" if found is None else found[0]
 
@@ -29,38 +29,38 @@ class DatabaseNames:
 
     hub: "QlessHub"
 
-    def scoped(self, name: str) -> str:
-        """Return the engine's name for a client's name."""
+    def engine_name(self, name: str) -> str:
+        """Return the name in the engine for a name that a client sent."""
         return self.hub.prefix + name
 
     def queue_name(self, name: str) -> str:
-        """Return the engine's name for a queue that a command names; the port may refuse it."""
+        """Return the name in the engine for a queue that a client named. The port may refuse it."""
         name, rule = self.hub.prefix + name, self.hub.rule
         if rule is not None:
             rule.check(name)
         return name
 
-    def local(self, name: str) -> str:
-        """Return the client's name for an engine's name."""
+    def client_name(self, name: str) -> str:
+        """Return the name that clients use for a name in the engine."""
         prefix = self.hub.prefix
         return name.removeprefix(prefix) if prefix else name
 
-    def is_listed(self, name: str) -> bool:
+    def is_in_database(self, name: str) -> bool:
         """Return whether a name belongs to the current database."""
         prefix = self.hub.prefix
         if prefix:
             return name.startswith(prefix)
         return not name.startswith("db") or database_of(name) == ""
 
-    def scoped_throttle(self, tid: str) -> str:
+    def engine_throttle_name(self, tid: str) -> str:
         if tid.startswith(QUEUE_KEY_PREFIX):
-            return QUEUE_KEY_PREFIX + self.scoped(tid.removeprefix(QUEUE_KEY_PREFIX))
-        return self.scoped(tid)
+            return QUEUE_KEY_PREFIX + self.engine_name(tid.removeprefix(QUEUE_KEY_PREFIX))
+        return self.engine_name(tid)
 
-    def local_throttle(self, tid: str) -> str:
+    def client_throttle_name(self, tid: str) -> str:
         if tid.startswith(QUEUE_KEY_PREFIX):
-            return QUEUE_KEY_PREFIX + self.local(tid.removeprefix(QUEUE_KEY_PREFIX))
-        return self.local(tid)
+            return QUEUE_KEY_PREFIX + self.client_name(tid.removeprefix(QUEUE_KEY_PREFIX))
+        return self.client_name(tid)
 
-    def owns_throttle(self, tid: str) -> bool:
-        return self.is_listed(tid.removeprefix(QUEUE_KEY_PREFIX))
+    def is_throttle_in_database(self, tid: str) -> bool:
+        return self.is_in_database(tid.removeprefix(QUEUE_KEY_PREFIX))

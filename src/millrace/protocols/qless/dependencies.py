@@ -8,7 +8,7 @@ from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import as_jid
-from .state import Qless
+from .state import QlessState
 
 #: A JSON list of this size may name many jobs.
 LONG_LIST: Final = 8192
@@ -19,7 +19,7 @@ NAMES_PER_SLICE: Final = 100
 class StagedJobs:
     """The dependencies of one job, before they take effect."""
 
-    def __init__(self, q: Qless, jid: str, origin: int) -> None:
+    def __init__(self, q: QlessState, jid: str, origin: int) -> None:
         self._q = q
         self._jid = jid
         self._dependencies = q.engine.dependencies
@@ -63,7 +63,7 @@ class StagedJobs:
 
 
 def with_staged(
-    q: Qless, jid: str, depends: bytes, change: Callable[[StagedJobs], Any]
+    q: QlessState, jid: str, depends: bytes, change: Callable[[StagedJobs], Any]
 ) -> Generator[None, None, Any]:
     """Find the jobs of the option `depends` in slices, then make a change that needs them."""
     job = q.find(jid)

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.annotations import read_details
 from millrace.engine.job import Job
 from millrace.engine.states import DONE
-from millrace.protocols.slices import at_once_if_short
+from millrace.protocols.slices import run_if_short
 
-from . import attempts, batches, consistency, queries, recurring
+from . import attempts, consistency, job_replies, queries, recurring
 from . import lua_values as lua
 from .adaptation import adapt
 from .arguments import Args
@@ -29,9 +29,9 @@ from .job_view import (
     with_data,
 )
 from .names import decode_name, encode_name
-from .options import UNLISTED
+from .options import UNLISTED_DEFAULTS
 from .resp import Reply
-from .state import Qless
+from .state import QlessState
 
 #: The `now` of a call without a time argument.
 NO_TIME: Final = -1
@@ -58,15 +58,15 @@ class _Form(NamedTuple):
 
 def translate(command: str, keys: Args, args: Args, *, spec: bool) -> Call:
     """Translate a call of dialect A to the form of dialect C."""
-    if command in _FAMILIES:
-        return _FAMILIES[command](args)
+    if command in _SUBCOMMAND_TRANSLATORS:
+        return _SUBCOMMAND_TRANSLATORS[command](args)
     form = _FORMS.get(command)
     if form is None:
         raise ScriptError(f"Unknown command {command}")
     args = list(args)
-    caller = NO_TIME
+    caller_time = NO_TIME
     if form.now_at is not None:
-        caller = _time(args, form.now_at)
+        caller_time = _time(args, form.now_at)
         del args[form.now_at]
     if command == "put":
         args = [b"", *keys[:1], *args]
@@ -76,7 +76,7 @@ def translate(command: str, keys: Args, args: Args, *, spec: bool) -> Call:
         args = [args[1], args[0], *args[2:]] if len(args) > 1 else args[1:]
     elif command == "jobs":
         return _jobs(args, spec=spec)
-    return Call(form.command, caller, args, form.answer)
+    return Call(form.command, caller_time, args, form.answer)
 
 
 def _time(args: Args, at: int) -> int:
@@ -85,14 +85,14 @@ def _time(args: Args, at: int) -> int:
     if found is None:
         shown = "nil" if word is None else decode_name(word)
         raise ScriptError(f'Arg "now" missing or not a number: {shown}')
-    return lua.clock(found)
+    return lua.parse_clock(found)
 
 
 # Answers
 
 
 def _unchanged(api: Any, call: Call) -> Reply:
-    reply: Reply = api.do(call.command, call.now, call.args)
+    reply: Reply = api.run_command(call.command, call.now, call.args)
     return reply
 
 
@@ -102,7 +102,7 @@ def _without_result(api: Any, call: Call) -> Any:
 
 #: Parts of the errors that dialect A replaces with nil: the job does not exist, or the worker does
 #: not hold it.
-_NIL: Final = (
+_NIL_ERRORS: Final = (
     "does not exist",
     "currently running",
     "another worker",
@@ -117,20 +117,20 @@ def _nil_if_refused(api: Any, call: Call) -> Any:
 
 def _nil(api: Any, error: ScriptError) -> None:
     """Return nil if dialect A replaces this error by it, and raise the error otherwise."""
-    if not any(words in str(error) for words in _NIL):
+    if not any(words in str(error) for words in _NIL_ERRORS):
         raise error
     api.engine.caller.wait()
 
 
-def _jobs_popped(api: Any, call: Call) -> Any:
-    return batches.reply(api, call, partial(job_text, alone=True), list)
+def _reply_with_jobs(api: Any, call: Call) -> Any:
+    return job_replies.reply_with_jobs(api, call, partial(job_text, omit_dependencies=True), list)
 
 
 def _job(api: Any, call: Call) -> Any:
     if not call.args:
         raise ScriptError("Job(): no jid provided")
     job = api.qless.find(decode_name(call.args[0]))
-    return batches.get(api.qless, job, partial(job_text, alone=False))
+    return job_replies.get(api.qless, job, partial(job_text, omit_dependencies=False))
 
 
 def _fail(api: Any, call: Call) -> Any:
@@ -145,39 +145,44 @@ def _failed(api: Any, call: Call) -> Any:
         return _unchanged(api, call)
     return adapt(
         partial(_unchanged, api, call),
-        lambda reply: at_once_if_short(_with_failures(api.qless, reply)),
+        lambda reply: run_if_short(_with_failures(api.qless, reply)),
     )
 
 
-def _with_failures(q: Qless, reply: bytes) -> Generator[None, None, bytes]:
+def _with_failures(q: QlessState, reply: bytes) -> Generator[None, None, bytes]:
     found = lua.decode(reply)
     shown: list[bytes] = []
     for number, jid in enumerate(found["jobs"] or (), 1):
         if q.find(jid) is not None:
             shown.append(_failed_job(q, jid))
-        if number % batches.JOBS_BATCH_SIZE == 0:
+        if number % job_replies.JOBS_BATCH_SIZE == 0:
             yield
-    return b'{"total":%d,"jobs":%b}' % (found["total"], lua.listed(shown))
+    return b'{"total":%d,"jobs":%b}' % (found["total"], lua.join_list(shown))
 
 
-def _failed_job(q: Qless, jid: str) -> bytes:
+def _failed_job(q: QlessState, jid: str) -> bytes:
     """Return a failed job with the message and type of the failure, as in the spec."""
     job = q.find(jid)
     assert job is not None
     failure = read_details(job).last_error
     message = "" if failure is None else failure.message
-    more = b'"message":%b,"type":%b' % (lua.string(message), lua.string(queries.group_of(job)))
-    return with_data(q.engine, job, job_text(q, job, alone=True).with_members(more))
+    more = b'"message":%b,"type":%b' % (
+        lua.encode_string(message),
+        lua.encode_string(queries.group_of(job)),
+    )
+    return with_data(q.engine, job, job_text(q, job, omit_dependencies=True).with_members(more))
 
 
 def _tracked(api: Any, call: Call) -> Any:
-    """Return the number 1 or 0. A job that does not exist can also be tracked."""
+    """Return 1 or 0, or without arguments the tracked jobs. A job that does not exist can also be
+    tracked.
+    """
     qless = api.qless
     if not call.args:
-        return queries.tracked(qless, partial(job_text, alone=False))
+        return queries.tracked(qless, partial(job_text, omit_dependencies=False))
     jid = decode_name(call.args[1]) if len(call.args) > 1 else ""
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
-        name = qless.scoped(jid)
+        name = qless.engine_name(jid)
         new = name not in qless.tracked
         qless.publisher.publish("track", encode_name(jid))
         qless.engine.track(name, call.now)
@@ -191,7 +196,7 @@ def _config_get(api: Any, call: Call) -> Reply:
     """Return the effective value of an option, including defaults that lists omit."""
     reply = _unchanged(api, call)
     if reply is None and call.args:
-        return UNLISTED.get(decode_name(call.args[0]))
+        return UNLISTED_DEFAULTS.get(decode_name(call.args[0]))
     return reply
 
 
@@ -199,22 +204,22 @@ def _check(api: Any, call: Call) -> Slices:
     return consistency.report(api.qless, call.now, resolve=call.args[:1] not in ([], [b"0"]))
 
 
-def job_text(q: Qless, job: Job, *, alone: bool) -> JobText:
-    """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
-    job does not include its dependencies.
+def job_text(q: QlessState, job: Job, *, omit_dependencies: bool) -> JobText:
+    """Encode a job in the format of dialect A: decoded data, and history by stages. The
+    lists that pop, peek and failed return omit the dependencies.
     """
     details = read_details(job)
     head = (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
         b'"expires":%b,"retries":%d,"remaining":%d,"data":'
     ) % (
-        lua.string(q.local(job.jid)),
-        lua.string(klass_of(job)),
+        lua.encode_string(q.client_name(job.jid)),
+        lua.encode_string(klass_of(job)),
         q.shown_state(job).encode(),
-        b'""' if job.state == DONE else lua.string(q.local(job.queue)),
-        lua.string(shown_worker(job)),
+        b'""' if job.state == DONE else lua.encode_string(q.client_name(job.queue)),
+        lua.encode_string(shown_worker(job)),
         b"true" if job.jid in q.tracked else b"false",
-        lua.number(shown_priority(job, lower_first=q.lower_first)),
+        lua.format_number(shown_priority(job, lower_first=q.lower_first)),
         shown_expiry(job),
         job.retries,
         remaining(job),
@@ -223,8 +228,8 @@ def job_text(q: Qless, job: Job, *, alone: bool) -> JobText:
         lua.encode(details.tag_names()) if details.tags else lua.EMPTY_LIST,
         lua.encode(queries.stages(details.log)),
         queries.failure_json(job),
-        lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
-        lua.EMPTY_LIST if alone else lua.strings(queries.dependencies(q, job)),
+        lua.encode_strings([q.client_name(each.jid) for each in q.engine.dependents(job)]),
+        lua.EMPTY_LIST if omit_dependencies else lua.encode_strings(queries.dependencies(q, job)),
     )
     return JobText(head, False, tail)
 
@@ -233,34 +238,36 @@ def job_text(q: Qless, job: Job, *, alone: bool) -> JobText:
 
 
 def _jobs(args: Args, *, spec: bool) -> Call:
-    """complete, offset, count; or state, now, queue, offset, count. The spec has no paging."""
+    """Translate `jobs`. Arguments: complete, offset, count; or state, now, queue, offset, count.
+    The spec has no paging.
+    """
     args = list(args)
-    caller = NO_TIME
+    caller_time = NO_TIME
     if args[:1] != [b"complete"] and len(args) > 1:
-        caller = _time(args, 1)
+        caller_time = _time(args, 1)
         del args[1]
-    paged = 1 if args[:1] == [b"complete"] else 2
-    if spec and len(args) == paged:
+    unpaged_length = 1 if args[:1] == [b"complete"] else 2
+    if spec and len(args) == unpaged_length:
         args += [b"0", b"1000000000"]
-    return Call("jobs", caller, args, _unchanged)
+    return Call("jobs", caller_time, args, _unchanged)
 
 
 def _tag(args: Args) -> Call:
-    """Add | remove, jid, now, tags; get, tag, offset, count; top"""
+    """Translate `tag`. Arguments: add | remove, jid, now, tags; get, tag, offset, count; or top."""
     if args[:1] in ([b"add"], [b"remove"]):
-        caller = _time(args, 2)
-        return Call("tag", caller, [*args[:2], *args[3:]], _nil_if_refused)
+        caller_time = _time(args, 2)
+        return Call("tag", caller_time, [*args[:2], *args[3:]], _nil_if_refused)
     return Call("tag", NO_TIME, args, _unchanged)
 
 
 def _track(args: Args) -> Call:
-    """No arguments; or track | untrack, jid, now, tags"""
-    caller = _time(args, 2) if len(args) > 2 else NO_TIME
-    return Call("track", caller, args[:2], _tracked)
+    """Translate `track`. Arguments: none, or track | untrack, jid, now, tags."""
+    caller_time = _time(args, 2) if len(args) > 2 else NO_TIME
+    return Call("track", caller_time, args[:2], _tracked)
 
 
 def _config(args: Args) -> Call:
-    """Get | set | unset, option, value"""
+    """Translate `config`. Arguments: get | set | unset, option, value."""
     action = decode_name(args[0]) if args else "get"
     if action not in {"get", "set", "unset"}:
         raise ScriptError(f"Config(): Unrecognized action {action}")
@@ -270,17 +277,17 @@ def _config(args: Args) -> Call:
 
 
 def _setconfig(args: Args) -> Call:
-    """option, value; the option is removed if there is no value"""
+    """Translate `setconfig`. Arguments: option, value. Without a value, remove the option."""
     return Call("config.set" if len(args) > 1 else "config.unset", NO_TIME, args, _unchanged)
 
 
 def _recur(args: Args) -> Call:
-    """On | off | get | update | tag | untag"""
+    """Translate `recur`. The first argument is on, off, get, update, tag or untag."""
     action = decode_name(args[0]) if args else ""
     rest = args[1:]
     if action == "on":
-        caller = _time(rest, 4)
-        return Call("recur", caller, [*rest[:4], *rest[5:]], _unchanged)
+        caller_time = _time(rest, 4)
+        return Call("recur", caller_time, [*rest[:4], *rest[5:]], _unchanged)
     command = {
         "off": "unrecur",
         "get": "recur.get",
@@ -298,7 +305,7 @@ def _recurring(api: Any, call: Call) -> Reply:
     return recurring.get(api.qless, call.now, call.args, decoded=True)
 
 
-_FAMILIES: Final[dict[str, Callable[[Args], Call]]] = {
+_SUBCOMMAND_TRANSLATORS: Final[dict[str, Callable[[Args], Call]]] = {
     "tag": _tag,
     "track": _track,
     "config": _config,
@@ -319,8 +326,8 @@ _FORMS: Final[dict[str, _Form]] = {
     "heartbeat": _Form("heartbeat", 2, _nil_if_refused),
     "jobs": _Form("jobs", None, _unchanged),
     "pause": _Form("pause", None, _without_result),
-    "peek": _Form("peek", 1, _jobs_popped),
-    "pop": _Form("pop", 2, _jobs_popped),
+    "peek": _Form("peek", 1, _reply_with_jobs),
+    "pop": _Form("pop", 2, _reply_with_jobs),
     "priority": _Form("priority", None, _nil_if_refused),
     "put": _Form("put", 3, _unchanged),
     "queues": _Form("queues", 0, _unchanged),

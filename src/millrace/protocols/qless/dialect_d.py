@@ -14,7 +14,7 @@ from . import queue_patterns
 from .adaptation import adapt
 from .arguments import Args
 from .dialect_a import Call
-from .dialect_d_replies import NEW, OLD, Answer, ReplyShape
+from .dialect_d_replies import SHAPE_D, SHAPE_T, Answer, ReplyShape
 from .errors import ScriptError
 from .names import decode_name
 
@@ -26,49 +26,51 @@ class _Translation(NamedTuple):
 
     command: str
     answer: Answer
-    word: bytes = b""
+    extra_argument: bytes = b""
     at: int = 0
 
 
 def knows(command: str) -> bool:
-    return command in _COMMANDS or command in _EARLY
+    return command in _COMMANDS or command in _T_COMMANDS
 
 
 def translate(dialect: str, command: str, now: int, args: Args) -> Call:
-    first, second = (_COMMANDS, _EARLY) if dialect == "D" else (_EARLY, _COMMANDS)
+    first, second = (_COMMANDS, _T_COMMANDS) if dialect == "D" else (_T_COMMANDS, _COMMANDS)
     form = first.get(command) or second[command]
     args = list(args)
-    if form.word and len(args) >= form.at:
-        args.insert(form.at, form.word)
-    return Call(form.command, now, args, partial(_reworded, form.answer, dialect == "D"))
+    if form.extra_argument and len(args) >= form.at:
+        args.insert(form.at, form.extra_argument)
+    return Call(
+        form.command, now, args, partial(_with_reworded_errors, form.answer, dialect == "D")
+    )
 
 
 # Errors
 
 _WITHOUT_JID: Final = ("Complete", "Fail", "Heartbeat", "Retry")
-_LIMITED: Final = ("Pop(", "Peek(", "Jobs(", "Tag(")
+_COMMANDS_WITH_LIMIT: Final = ("Pop(", "Peek(", "Jobs(", "Tag(")
 
 
-def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Any:
+def _with_reworded_errors(answer: Answer, new: bool, api: Any, call: Call) -> Any:
     """Adapt an error: it does not name the job, and some arguments have different names."""
 
     def refuse(error: ScriptError) -> NoReturn:
-        raise ScriptError(_words(str(error), call, new=new)) from None
+        raise ScriptError(_reword(str(error), call, new=new)) from None
 
     return adapt(partial(answer, api, call), refuse=refuse)
 
 
-def _words(words: str, call: Call, *, new: bool) -> str:
+def _reword(words: str, call: Call, *, new: bool) -> str:
     jid = decode_name(call.args[0]) if call.args else ""
-    for who in _WITHOUT_JID:
-        if words.startswith(f"{who}(): Job {jid}"):
-            words = f"{who}(): Job " + words[len(f"{who}(): Job {jid}") :].lstrip()
-        words = words.replace(f'{who}(): Arg "queue" ', f'{who}(): Arg "queue_name" ')
+    for command in _WITHOUT_JID:
+        if words.startswith(f"{command}(): Job {jid}"):
+            words = f"{command}(): Job " + words[len(f"{command}(): Job {jid}") :].lstrip()
+        words = words.replace(f'{command}(): Arg "queue" ', f'{command}(): Arg "queue_name" ')
     if new:
         words = words.replace("RecurringJob On()", "Recur()")
         if words == 'Recur(): Arg "spec" missing':
             words = "bad argument #1 to 'decode' (string expected, got nil)"
-        if words.startswith(_LIMITED):
+        if words.startswith(_COMMANDS_WITH_LIMIT):
             words = words.replace('Arg "count"', 'Arg "limit"')
     return words
 
@@ -93,13 +95,15 @@ def _shared(shape: ReplyShape, names: dict[str, str]) -> dict[str, _Translation]
     return {names.get(name, name): form for name, form in forms.items()}
 
 
-_BOTH: Final[dict[str, _Translation]] = {
+_COMMON_COMMANDS: Final[dict[str, _Translation]] = {
     "throttle.delete": _Translation("throttle.delete", answers.throttle),
     "throttle.get": _Translation("throttle.get", answers.throttle),
     "throttle.release": _Translation("throttle.release", answers.throttle),
     "throttle.set": _Translation("throttle.set", answers.throttle),
     "throttle.ttl": _Translation("throttle.ttl", answers.throttle),
-    "queue.throttle.get": _Translation("throttle.get", partial(answers.of_queue, answers.throttle)),
+    "queue.throttle.get": _Translation(
+        "throttle.get", partial(answers.apply_to_queue_throttle, answers.throttle)
+    ),
     "queue.throttle.set": _Translation("throttle.set", answers.set_queue_throttle),
     "queue.forget": _Translation("queue.forget", answers.unchanged),
     "config.set": _Translation("config.set", answers.unchanged),
@@ -107,7 +111,7 @@ _BOTH: Final[dict[str, _Translation]] = {
 }
 
 #: Commands of dialect T, including the commands that behave as in C.
-_EARLY: Final[dict[str, _Translation]] = {
+_T_COMMANDS: Final[dict[str, _Translation]] = {
     **{
         name: _Translation(name, answers.unchanged)
         for name in (
@@ -135,19 +139,21 @@ _EARLY: Final[dict[str, _Translation]] = {
             "workers",
         )
     },
-    **_shared(OLD, {}),
-    **_BOTH,
+    **_shared(SHAPE_T, {}),
+    **_COMMON_COMMANDS,
     "jobs": _Translation("jobs", answers.by_state),
     "recur": _Translation("recur", answers.recur),
-    "throttle.get": _Translation("throttle.get", answers.limit),
-    "queue.throttle.get": _Translation("throttle.get", partial(answers.of_queue, answers.limit)),
+    "throttle.get": _Translation("throttle.get", answers.throttle_without_ttl),
+    "queue.throttle.get": _Translation(
+        "throttle.get", partial(answers.apply_to_queue_throttle, answers.throttle_without_ttl)
+    ),
     "throttle.locks": _Translation("throttle.locks", answers.throttle),
     "throttle.pending": _Translation("throttle.pending", answers.throttle),
 }
 
 _COMMANDS: Final[dict[str, _Translation]] = {
     **_shared(
-        NEW,
+        SHAPE_D,
         {
             "get": "job.get",
             "multiget": "job.getMulti",
@@ -161,14 +167,14 @@ _COMMANDS: Final[dict[str, _Translation]] = {
             "recur.get": "recurringJob.get",
         },
     ),
-    **_BOTH,
+    **_COMMON_COMMANDS,
     "config.get": _Translation("config.get", answers.option),
     "config.getAll": _Translation("config.get", answers.option),
     "failureGroups.counts": _Translation(
-        "failed", lambda api, call: api.do("failed", call.now, [])
+        "failed", lambda api, call: api.run_command("failed", call.now, [])
     ),
     "job.addDependency": _Translation("depends", answers.unchanged, b"on", 1),
-    "job.addTag": _Translation("tag", answers.listed, b"add"),
+    "job.addTag": _Translation("tag", answers.list_reply, b"add"),
     "job.cancel": _Translation("cancel", answers.unchanged),
     "job.complete": _Translation("complete", answers.unchanged),
     "job.completeAndRequeue": _Translation("complete", answers.complete),
@@ -176,16 +182,16 @@ _COMMANDS: Final[dict[str, _Translation]] = {
     "job.heartbeat": _Translation("heartbeat", answers.unchanged),
     "job.log": _Translation("log", answers.unchanged),
     "job.removeDependency": _Translation("depends", answers.unchanged, b"off", 1),
-    "job.removeTag": _Translation("tag", answers.listed, b"remove"),
+    "job.removeTag": _Translation("tag", answers.list_reply, b"remove"),
     "job.retry": _Translation("retry", answers.retry),
     "job.setPriority": _Translation("priority", answers.unchanged),
     "job.timeout": _Translation("timeout", answers.timeout),
     "job.track": _Translation("track", answers.unchanged, b"track"),
     "job.untrack": _Translation("track", answers.unchanged, b"untrack"),
-    "jobs.completed": _Translation("jobs", answers.encoded, b"complete"),
+    "jobs.completed": _Translation("jobs", answers.json_reply, b"complete"),
     "jobs.failedByGroup": _Translation("failed", answers.unchanged),
     "jobs.tagged": _Translation("tag", answers.unchanged, b"get"),
-    "queue.counts": _Translation("queues", partial(answers.counts, NEW)),
+    "queue.counts": _Translation("queues", partial(answers.counts, SHAPE_D)),
     "queue.jobsByState": _Translation("jobs", answers.by_state_encoded),
     "queue.pause": _Translation("pause", answers.unchanged),
     "queue.recurAtInterval": _Translation("recur", answers.recur, b"interval", 4),
@@ -197,16 +203,16 @@ _COMMANDS: Final[dict[str, _Translation]] = {
     "queuePriorityPatterns.getAll": _Translation("get", queue_patterns.get_priorities),
     "queuePriorityPatterns.setAll": _Translation("config.set", queue_patterns.set_priorities),
     "queues.names": _Translation("queues", answers.names),
-    "recurringJob.addTag": _Translation("recur.tag", answers.listed),
+    "recurringJob.addTag": _Translation("recur.tag", answers.list_reply),
     "recurringJob.cancel": _Translation("unrecur", answers.unchanged),
-    "recurringJob.removeTag": _Translation("recur.untag", answers.listed),
+    "recurringJob.removeTag": _Translation("recur.untag", answers.list_reply),
     "recurringJob.update": _Translation("recur.update", answers.unchanged),
-    "tags.top": _Translation("tag", answers.listed, b"top"),
+    "tags.top": _Translation("tag", answers.list_reply, b"top"),
     "throttle.locks": _Translation("throttle.locks", answers.throttle_encoded),
     "throttle.pending": _Translation("throttle.pending", answers.throttle_encoded),
     "worker.forget": _Translation("worker.deregister", answers.unchanged),
     "worker.jobs": _Translation("workers", answers.unchanged),
-    "workers.counts": _Translation("workers", answers.listed),
+    "workers.counts": _Translation("workers", answers.list_reply),
 }
 #: Names that were used temporarily.
 _TEMPORARY_NAMES: Final = {
@@ -238,7 +244,7 @@ _COMMANDS.update(
         "recur.untag": _COMMANDS["recurringJob.removeTag"],
         "retry": _COMMANDS["job.retry"],
         "stats": _COMMANDS["queue.stats"],
-        "tag": _Translation("tag", answers.listed),
+        "tag": _Translation("tag", answers.list_reply),
         "timeout": _COMMANDS["job.timeout"],
         "track": _COMMANDS["jobs.tracked"],
         "unfail": _COMMANDS["queue.unfail"],

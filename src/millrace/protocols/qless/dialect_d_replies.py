@@ -11,19 +11,19 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
-from millrace.protocols.slices import at_once_if_short, map_in_slices
+from millrace.protocols.slices import map_in_slices, run_if_short
 
-from . import batches, listings, locks, queries, throttles
+from . import job_replies, listings, locks, queries, throttles
 from . import lua_values as lua
 from . import recurring as recurring_jobs
 from .adaptation import adapt
-from .arguments import Args, number, text, texts
+from .arguments import Args, parse_number, text, texts
 from .dialect_a import Call
 from .errors import ScriptError
 from .job_view import JobText
 from .names import decode_name, encode_name
 from .resp import Reply
-from .state import Qless
+from .state import QlessState
 
 DEFAULTS: Final = {
     "application": "reqless",
@@ -41,11 +41,11 @@ class ReplyShape(NamedTuple):
     """The key of a queue in a history, and the encoding of an empty list as a complete reply."""
 
     queue: str
-    nothing: bytes
+    empty_list: bytes
 
 
-OLD: Final = ReplyShape("q", b"{}")
-NEW: Final = ReplyShape("queue", b"[]")
+SHAPE_T: Final = ReplyShape("q", b"{}")
+SHAPE_D: Final = ReplyShape("queue", b"[]")
 
 Answer = Callable[[Any, Call], Reply]
 
@@ -54,61 +54,63 @@ Answer = Callable[[Any, Call], Reply]
 
 
 def unchanged(api: Any, call: Call) -> Reply:
-    reply: Reply = api.do(call.command, call.now, call.args)
+    reply: Reply = api.run_command(call.command, call.now, call.args)
     return reply
 
 
-def listed(api: Any, call: Call) -> Any:
-    """Return a JSON list."""
+def list_reply(api: Any, call: Call) -> Any:
+    """Run the command, and return `[]` for an empty list, where C returns `{}`."""
     return adapt(
         partial(unchanged, api, call), lambda reply: b"[]" if reply == lua.EMPTY_LIST else reply
     )
 
 
-def encoded(api: Any, call: Call) -> Any:
+def json_reply(api: Any, call: Call) -> Any:
     """Return JSON for a list that C returns as an array."""
     return adapt(partial(unchanged, api, call), _as_json)
 
 
 def _as_json(names: list[str]) -> Any:
-    return at_once_if_short(listings.strings_in_slices(names)) if names else b"[]"
+    return run_if_short(listings.strings_in_slices(names)) if names else b"[]"
 
 
-def job_text(shape: ReplyShape, q: Qless, job: Job) -> JobText:
-    names = lua.encode([q.local_throttle(tid) for tid in throttles.names_of(job)])
+def job_text(shape: ReplyShape, q: QlessState, job: Job) -> JobText:
+    names = lua.encode([q.client_throttle_name(tid) for tid in throttles.names_of(job)])
     return queries.job_text(q, job, shape.queue).with_members(b'"throttles":%b' % names)
 
 
 def _list_of(shape: ReplyShape, rows: list[Any]) -> Any:
-    return lua.listed(rows) if rows else shape.nothing
+    return lua.join_list(rows) if rows else shape.empty_list
 
 
 def get(shape: ReplyShape, api: Any, call: Call) -> Any:
     job = api.qless.find(text(call.args, 0, "Job(): no jid provided"))
-    return batches.get(api.qless, job, partial(job_text, shape))
+    return job_replies.get(api.qless, job, partial(job_text, shape))
 
 
 def multiget(shape: ReplyShape, api: Any, call: Call) -> Any:
     write, finish = partial(job_text, shape), partial(_list_of, shape)
-    return batches.multiget(api.qless, call.args, write, finish)
+    return job_replies.multiget(api.qless, call.args, write, finish)
 
 
 def pop(shape: ReplyShape, api: Any, call: Call) -> Any:
-    return batches.reply(api, call, partial(job_text, shape), partial(_list_of, shape))
+    return job_replies.reply_with_jobs(
+        api, call, partial(job_text, shape), partial(_list_of, shape)
+    )
 
 
 def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
-    """queue, offset, count"""
+    """Return the jobs that the next pops would get, as JSON. Arguments: queue, offset, count."""
     text(call.args, 0, "Queue(): no queue name provided")
-    offset = int(number(call.args, 1, 'Peek(): Arg "offset" missing or not a number: '))
-    count = number(call.args, 2, 'Peek(): Arg "count" missing or not a number: ')
+    offset = int(parse_number(call.args, 1, 'Peek(): Arg "offset" missing or not a number: '))
+    count = parse_number(call.args, 2, 'Peek(): Arg "count" missing or not a number: ')
     if count <= 0:
-        return shape.nothing
+        return shape.empty_list
     args = [call.args[0], call.args[2]]
     found = locks.peek(api.qless, call.now, args, offset=max(0, offset))
     jobs = [job for job in found if not _is_throttled(job)]
     write, finish = partial(job_text, shape), partial(_list_of, shape)
-    return at_once_if_short(batches.in_slices(api.qless, jobs, write, finish))
+    return run_if_short(job_replies.encode_jobs_in_slices(api.qless, jobs, write, finish))
 
 
 def _is_throttled(job: Job) -> bool:
@@ -119,11 +121,11 @@ def put(api: Any, call: Call) -> Reply:
     """Put a job. Without `throttles`, it has only the throttle of its queue. If a throttle is full,
     the job waits.
     """
-    q: Qless = api.qless
+    q: QlessState = api.qless
     if len(call.args) < 6:
         return unchanged(api, call)
     job = q.find(text(call.args, 2, ""))
-    queues = [text(call.args, 1, "")] + ([q.local(job.queue)] if job is not None else [])
+    queues = [text(call.args, 1, "")] + ([q.client_name(job.queue)] if job is not None else [])
     args = _with_throttles(call.args, 6, queues)
 
     def park(jid: bytes) -> Reply:
@@ -133,24 +135,30 @@ def put(api: Any, call: Call) -> Reply:
             q.throttles.park_if_full(job, call.now)
         return jid
 
-    reply: Reply = adapt(lambda: api.do(call.command, call.now, args), park)
+    reply: Reply = adapt(lambda: api.run_command(call.command, call.now, args), park)
     return reply
 
 
 def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
     """Return the arguments with the specified throttles, except the throttles of these queues."""
     given = dict(zip(args[start::2], args[start + 1 :: 2], strict=False)).get(b"throttles", b"[]")
-    own = {QUEUE_KEY_PREFIX + queue for queue in queues}
+    queue_throttles = {QUEUE_KEY_PREFIX + queue for queue in queues}
     names = dict.fromkeys(str(name) for name in lua.decode_list(given))
-    return [*args, b"throttles", lua.encode([name for name in names if name not in own])]
+    return [
+        *args,
+        b"throttles",
+        lua.encode([name for name in names if name not in queue_throttles]),
+    ]
 
 
 def complete(api: Any, call: Call) -> Reply:
-    """jid, worker, queue, data, next queue, options; some clients send `next` before that queue"""
+    """Complete a job. Arguments: jid, worker, queue, data, next queue, options. Some clients send
+    `next` before that queue.
+    """
     args, rest = call.args[:4], call.args[4:]
     if rest and not (rest[0] == b"next" and len(rest) % 2 == 0):
         rest = [b"next", *rest]
-    reply: Reply = api.do("complete", call.now, [*args, *rest])
+    reply: Reply = api.run_command("complete", call.now, [*args, *rest])
     return reply
 
 
@@ -167,7 +175,7 @@ def retry(api: Any, call: Call) -> Reply:
 
 def timeout(api: Any, call: Call) -> Reply:
     """Remove the locks of jobs. A job without a lock has no worker."""
-    api.do("timeout", call.now, call.args)
+    api.run_command("timeout", call.now, call.args)
     for job in filter(None, map(api.qless.find, texts(call.args))):
         if job.state == READY:
             clear_holder(job)
@@ -177,12 +185,12 @@ def timeout(api: Any, call: Call) -> Reply:
 def tracked(shape: ReplyShape, api: Any, call: Call) -> Any:
     if call.args:
         return unchanged(api, call)
-    write = partial(job_text, OLD._replace(queue=shape.queue))
+    write = partial(job_text, SHAPE_T._replace(queue=shape.queue))
     return queries.tracked(api.qless, write)
 
 
 def by_state(api: Any, call: Call) -> Any:
-    """state, queue, offset, count"""
+    """Return a page of the jids of jobs in a state. Arguments: state, queue, offset, count."""
     if call.args[:1] != [b"throttled"]:
         return unchanged(api, call)
     return listings.throttled(api.qless, call.args[1:])
@@ -195,37 +203,39 @@ def by_state_encoded(api: Any, call: Call) -> Any:
 def length(api: Any, call: Call) -> Reply:
     """Return the length of a queue without throttled jobs."""
     queue = api.qless.queue_name(text(call.args, 0, "Queue(): no queue name provided"))
-    length: int = api.do("length", call.now, call.args)
+    length: int = api.run_command("length", call.now, call.args)
     throttled: int = api.qless.throttles.count(queue)
     return length - throttled
 
 
 def counts(shape: ReplyShape, api: Any, call: Call) -> Any:
-    q: Qless = api.qless
+    q: QlessState = api.qless
     if call.args:
         return _counts_json(q, call.now, q.queue_name(text(call.args, 0, "")))
 
     def write(name: str) -> bytes:
         return _counts_json(q, call.now, name)
 
-    return queries.list_queues(q, write, lambda rows: lua.listed(rows) if rows else shape.nothing)
+    return queries.list_queues(
+        q, write, lambda rows: lua.join_list(rows) if rows else shape.empty_list
+    )
 
 
-def _counts_json(q: Qless, now: int, name: str) -> bytes:
-    counts = queries.counted(q, now, name)
+def _counts_json(q: QlessState, now: int, name: str) -> bytes:
+    counts = queries.queue_counts(q, now, name)
     throttled = q.throttles.count(name)
     counts["waiting"] -= throttled
     counts["throttled"] = throttled
     counts["paused"] = q.is_paused(name)
-    return lua.encode({"name": q.local(name), **counts})
+    return lua.encode({"name": q.client_name(name), **counts})
 
 
 def names(api: Any, call: Call) -> Any:
-    return adapt(lambda: at_once_if_short(_names(api.qless)), _as_json)
+    return adapt(lambda: run_if_short(_names(api.qless)), _as_json)
 
 
-def _names(q: Qless) -> Generator[None, None, list[str]]:
-    return (yield from map_in_slices((yield from queries.queue_names(q)), q.local))
+def _names(q: QlessState) -> Generator[None, None, list[str]]:
+    return (yield from map_in_slices((yield from queries.queue_names(q)), q.client_name))
 
 
 def stats(api: Any, call: Call) -> Any:
@@ -241,9 +251,9 @@ def _without_totals(stats: bytes) -> bytes:
 
 
 def unfail(api: Any, call: Call) -> Reply:
-    """queue, group, count"""
+    """Retry failed jobs, and return their number. Arguments: queue, group, count."""
     text(call.args, 0, 'queue.unfail(): Arg "queue" missing')
-    if number(call.args, 2, 'Unfail(): Arg "count" not a number: ', 25) <= 0:
+    if parse_number(call.args, 2, 'Unfail(): Arg "count" not a number: ', 25) <= 0:
         raise ScriptError('Unfail(): Arg "count" must be greater than zero')
     return unchanged(api, call)
 
@@ -252,27 +262,29 @@ def recur(api: Any, call: Call) -> Reply:
     """Create a recurring job with throttles. The throttle of its queue is not stored."""
     if len(call.args) < 7:
         return unchanged(api, call)
-    q: Qless = api.qless
-    known = q.recurring.get(q.scoped(text(call.args, 1, "")))
-    queues = [text(call.args, 0, "")] + ([] if known is None else [q.local(known.queue)])
-    reply: Reply = api.do("recur", call.now, _with_throttles(call.args, 7, queues))
+    q: QlessState = api.qless
+    known = q.recurring.get(q.engine_name(text(call.args, 1, "")))
+    queues = [text(call.args, 0, "")] + ([] if known is None else [q.client_name(known.queue)])
+    reply: Reply = api.run_command("recur", call.now, _with_throttles(call.args, 7, queues))
     return reply
 
 
 def recurring(api: Any, call: Call) -> Reply:
-    q: Qless = api.qless
-    found = q.recurring.get(q.scoped(text(call.args, 0, "Recurring(): no jid provided")))
+    q: QlessState = api.qless
+    found = q.recurring.get(q.engine_name(text(call.args, 0, "Recurring(): no jid provided")))
     if found is None:
         return None
-    own = QUEUE_KEY_PREFIX + found.queue
-    names = [name for name in found.limits if name != own or not found.has_queue_limit]
-    names += [own] if found.has_queue_limit else []
-    shown = lua.encode([q.local_throttle(name) for name in names])
-    return recurring_jobs.shown(q, found)[:-1] + b',"throttles":%b}' % shown
+    queue_throttle = QUEUE_KEY_PREFIX + found.queue
+    names = [name for name in found.limits if name != queue_throttle or not found.has_queue_limit]
+    names += [queue_throttle] if found.has_queue_limit else []
+    shown = lua.encode([q.client_throttle_name(name) for name in names])
+    return recurring_jobs.recurring_json(q, found)[:-1] + b',"throttles":%b}' % shown
 
 
 def option(api: Any, call: Call) -> Reply:
-    """Return one option, or all options without a name, as in builds before `config.getAll`."""
+    """Return the named option, or all options if no name is given, as in builds before
+    `config.getAll`.
+    """
     chosen = {**DEFAULTS, **queries.config_of(api.qless)}
     return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
 
@@ -280,7 +292,7 @@ def option(api: Any, call: Call) -> Reply:
 # Throttles
 
 
-def of_queue(answer: Answer, api: Any, call: Call) -> Reply:
+def apply_to_queue_throttle(answer: Answer, api: Any, call: Call) -> Reply:
     """Apply a throttle command to the throttle of a queue."""
     queue = text(call.args, 0, "Queue(): no queue name provided")
     return answer(api, call._replace(args=[encode_name(QUEUE_KEY_PREFIX + queue), *call.args[1:]]))
@@ -291,7 +303,7 @@ def throttle(api: Any, call: Call) -> Reply:
     return reply
 
 
-def limit(api: Any, call: Call) -> Reply:
+def throttle_without_ttl(api: Any, call: Call) -> Reply:
     """Return a throttle without its time to live, which early versions did not include."""
     found = lua.decode(throttles.get(api.qless, call.now, call.args))
     del found["ttl"]
@@ -303,5 +315,5 @@ def throttle_encoded(api: Any, call: Call) -> Reply:
 
 
 def set_queue_throttle(api: Any, call: Call) -> Reply:
-    """queue, maximum"""
-    return of_queue(throttle, api, call._replace(args=call.args[:2]))
+    """Set the maximum of the throttle of a queue. Arguments: queue, maximum."""
+    return apply_to_queue_throttle(throttle, api, call._replace(args=call.args[:2]))

@@ -8,15 +8,15 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.states import BLOCKED, DEAD
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, at_once_if_short
+from millrace.protocols.slices import SLICE_SIZE, run_if_short
 
 from . import listings, queries
 from . import lua_values as lua
-from .arguments import Args, number, raw, text, texts
+from .arguments import Args, argument_or_none, parse_number, text, texts
 from .dependencies import StagedJobs
 from .errors import ScriptError
 from .names import decode_name, encode_name
-from .state import Qless
+from .state import QlessState
 
 #: Jobs that one slice of `unfail` moves.
 UNFAIL_BATCH_SIZE: Final = 50
@@ -24,13 +24,15 @@ UNFAIL_BATCH_SIZE: Final = 50
 # Jobs
 
 
-def depends(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
-    """jid, on | off, jids or `all`"""
-    reply: int | Generator[None, None, int] = at_once_if_short(_depends(q, now, args))
+def depends(q: QlessState, now: int, args: Args) -> int | Generator[None, None, int]:
+    """Change the dependencies of a blocked job, and return 1. Arguments: jid, on | off, jids or
+    `all`.
+    """
+    reply: int | Generator[None, None, int] = run_if_short(_depends(q, now, args))
     return reply
 
 
-def _depends(q: Qless, now: int, args: Args) -> Generator[None, None, int]:
+def _depends(q: QlessState, now: int, args: Args) -> Generator[None, None, int]:
     """Find the jobs in slices, then change the dependencies at once: with a part of them, the job
     could start.
     """
@@ -53,7 +55,7 @@ def _depends(q: Qless, now: int, args: Args) -> Generator[None, None, int]:
     return 1
 
 
-def _seqs(q: Qless, names: Args) -> Generator[None, None, dict[int, None]]:
+def _seqs(q: QlessState, names: Args) -> Generator[None, None, dict[int, None]]:
     """Find existing jobs in slices."""
     seqs: dict[int, None] = {}
     for count, name in enumerate(names, 1):
@@ -64,7 +66,7 @@ def _seqs(q: Qless, names: Args) -> Generator[None, None, dict[int, None]]:
     return seqs
 
 
-def _add_dependencies(q: Qless, jid: str, names: Args) -> Generator[None, None, int]:
+def _add_dependencies(q: QlessState, jid: str, names: Args) -> Generator[None, None, int]:
     job = _blocked_job(q, jid)
     staged = StagedJobs(q, jid, job.origin)
     try:
@@ -77,7 +79,7 @@ def _add_dependencies(q: Qless, jid: str, names: Args) -> Generator[None, None, 
     return 1
 
 
-def _blocked_job(q: Qless, jid: str) -> Job:
+def _blocked_job(q: QlessState, jid: str) -> Job:
     job = q.find(jid)
     if job is None or job.state != BLOCKED:
         state = "false" if job is None else q.shown_state(job)
@@ -85,22 +87,24 @@ def _blocked_job(q: Qless, jid: str) -> Job:
     return job
 
 
-def priority(q: Qless, now: int, args: Args) -> int:
-    """jid, priority"""
+def priority(q: QlessState, now: int, args: Args) -> int:
+    """Set the priority of a job, and return it as an integer. Arguments: jid, priority."""
     jid = text(args, 0, "Job(): no jid provided")
-    value = number(args, 1, 'Priority(): Arg "priority" missing or not a number: ')
+    value = parse_number(args, 1, 'Priority(): Arg "priority" missing or not a number: ')
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
-    q.promote_found(job, now)
+    q.promote_if_due(job, now)
     details = ensure_details(job)
     details.priority, details.lower_first = value, q.lower_first
     q.engine.set_rank(job, job.rank if details.front else details.rank, 0)
-    return lua.whole(value)
+    return lua.to_int64(value)
 
 
-def tag(q: Qless, now: int, args: Args) -> Any:
-    """Add | remove, jid, tags; get, tag, offset, count; top, offset, count"""
+def tag(q: QlessState, now: int, args: Args) -> Any:
+    """Change the tags of a job and return them, or return tagged jobs or the most used tags.
+    Arguments: add | remove, jid, tags; get, tag, offset, count; or top, offset, count.
+    """
     wanted = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
     command = text(args, 0, wanted)
     if command == "get":
@@ -125,8 +129,10 @@ def tag(q: Qless, now: int, args: Args) -> Any:
     return lua.encode([tag for tag, _ in tags]) if tags else lua.EMPTY_LIST
 
 
-def track(q: Qless, now: int, args: Args) -> Any:
-    """No arguments: list the tracked jobs; or track | untrack, jid"""
+def track(q: QlessState, now: int, args: Args) -> Any:
+    """Return the tracked jobs, or change the tracking of a job and return whether it changed.
+    Arguments: none, or track | untrack, jid.
+    """
     if not args:
         return queries.tracked(q)
     command = text(args, 0, "")
@@ -135,23 +141,23 @@ def track(q: Qless, now: int, args: Args) -> Any:
     action = command.lower()
     if action not in {"track", "untrack"}:
         raise ScriptError(f'Track(): Unknown action "{command}"')
-    if job is None and action == "untrack" and q.scoped(jid) not in q.tracked:
+    if job is None and action == "untrack" and q.engine_name(jid) not in q.tracked:
         q.engine.caller.wait()
         return b"0"
     if job is None and action == "track":
         raise ScriptError("Track(): Job does not exist")
     q.publisher.publish(action, encode_name(jid))
-    name = q.scoped(jid) if job is None else job.jid
+    name = q.engine_name(jid) if job is None else job.jid
     before = name in q.tracked
     q.engine.track(name, now if action == "track" else None)
     return b"%d" % (before != (action == "track"))
 
 
-def log(q: Qless, now: int, args: Args) -> None:
-    """jid, message, data"""
+def log(q: QlessState, now: int, args: Args) -> None:
+    """Add a message to the history of a job. Arguments: jid, message, data."""
     jid = text(args, 0, "Log(): Argument 'jid' missing")
     message = text(args, 1, "Log(): Argument 'message' missing")
-    data = raw(args, 2)
+    data = argument_or_none(args, 2)
     more = None if data is None else lua.decode(data)
     job = q.find(jid)
     if job is None:
@@ -160,17 +166,21 @@ def log(q: Qless, now: int, args: Args) -> None:
     q.engine.log(job, message, now, q.options.max_history, fields)
 
 
-def unfail(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
-    """queue, group, count"""
+def unfail(q: QlessState, now: int, args: Args) -> int | Generator[None, None, int]:
+    """Put failed jobs of a group into a queue, and return their number. Arguments: queue, group,
+    count.
+    """
     queue = text(args, 0, "Queue(): no queue name provided")
     group = text(args, 1, 'Unfail(): Arg "group" missing')
-    count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
+    count = int(parse_number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     work: int | Generator[None, None, int]
-    work = at_once_if_short(_unfail(q, now, queue, group, max(0, count)))
+    work = run_if_short(_unfail(q, now, queue, group, max(0, count)))
     return work
 
 
-def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator[None, None, int]:
+def _unfail(
+    q: QlessState, now: int, queue: str, group: str, count: int
+) -> Generator[None, None, int]:
     groups = yield from queries.failure_groups(q)
     found = groups.get(group, [])[:count]
     if found:
@@ -190,38 +200,38 @@ def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator
 # Queues and workers
 
 
-def pause(q: Qless, now: int, args: Args) -> None:
-    """queues"""
+def pause(q: QlessState, now: int, args: Args) -> None:
+    """Pause queues. Arguments: queues."""
     _pause(q, now, args, paused=True)
 
 
-def unpause(q: Qless, now: int, args: Args) -> None:
-    """queues"""
+def unpause(q: QlessState, now: int, args: Args) -> None:
+    """Unpause queues. Arguments: queues."""
     _pause(q, now, args, paused=False)
 
 
-def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
-    for name in _some(args):
+def _pause(q: QlessState, now: int, args: Args, *, paused: bool) -> None:
+    for name in _required_names(args):
         q.pause(q.queue_name(name), now, paused=paused)
         q.engine.caller.wait()
 
 
-def forget_queue(q: Qless, now: int, args: Args) -> None:
-    """queues; removes only the names, not the jobs and the pauses"""
-    for name in map(q.queue_name, _some(args)):
+def forget_queue(q: QlessState, now: int, args: Args) -> None:
+    """Remove the names of queues, but not their jobs and pauses. Arguments: queues."""
+    for name in map(q.queue_name, _required_names(args)):
         paused = q.is_paused(name)
         q.engine.forget_queue(name)
         q.forget_queue(name, by_client=True)
         q.pause(name, now, paused=paused)
 
 
-def deregister(q: Qless, now: int, args: Args) -> None:
-    """workers"""
-    for name in _some(args):
-        q.workers.forget(q.scoped(name))
+def deregister(q: QlessState, now: int, args: Args) -> None:
+    """Remove workers from the list of workers. Arguments: workers."""
+    for name in _required_names(args):
+        q.workers.forget(q.engine_name(name))
 
 
-def _some(args: Args) -> list[str]:
+def _required_names(args: Args) -> list[str]:
     """Return the names. At least one is required."""
     if not args:
         raise ScriptError("Wrong number of args calling Redis command from script")
@@ -231,21 +241,21 @@ def _some(args: Args) -> list[str]:
 # Options
 
 
-def config_set(q: Qless, now: int, args: Args) -> None:
-    """option, value"""
+def config_set(q: QlessState, now: int, args: Args) -> None:
+    """Set an option. Arguments: option, value."""
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
-    q.options.check(q.scoped(option))
+    q.options.check(q.engine_name(option))
     q.publisher.log({"option": option, "event": "config_set", "value": value})
-    q.options.set(q.scoped(option), value)
+    q.options.set(q.engine_name(option), value)
 
 
-def config_unset(q: Qless, now: int, args: Args) -> None:
-    """option"""
+def config_unset(q: QlessState, now: int, args: Args) -> None:
+    """Remove the value that was set for an option. Arguments: option."""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
-    q.options.check(q.scoped(option))
+    q.options.check(q.engine_name(option))
     q.publisher.log({"event": "config_unset", "option": option})
-    q.options.set(q.scoped(option), None)
+    q.options.set(q.engine_name(option), None)
 
 
 COMMANDS: Final = {

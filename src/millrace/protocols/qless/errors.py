@@ -7,5 +7,5 @@ class ScriptError(ClientError):
     """A command failed; the text is what a script would have raised, `Put(): Arg "jid" missing`."""
 
 
-class QlessRefused(Exception):
+class ChangeRefused(Exception):
     """Nothing can be made durable now, so nothing was changed."""

@@ -16,14 +16,14 @@ from . import lua_values as lua
 from . import queries
 from .job_view import (
     klass_of,
-    put_at,
+    last_put_time,
     remaining,
     shown_data,
     shown_expiry,
     shown_worker,
 )
 from .names import encode_name
-from .state import Qless
+from .state import QlessState
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -51,24 +51,24 @@ SCORES: Final[dict[int, Callable[[Job], float]]] = {
     READY: _waiting_score,
     LEASED: lambda job: job.history.deadline / SECOND,
     SCHEDULED: lambda job: job.due_at / SECOND,
-    BLOCKED: lambda job: put_at(job) / SECOND,
+    BLOCKED: lambda job: last_put_time(job) / SECOND,
 }
 
 
 # Fields of hashes
 
 
-def number(value: lua.Number) -> bytes:
+def format_number(value: lua.Number) -> bytes:
     """Format a number as the scripts pass it to Redis."""
     return b"%d" % value if isinstance(value, int) else b"%.17g" % value
 
 
-def _moment(microseconds: int) -> bytes:
+def _format_seconds(microseconds: int) -> bytes:
     whole, rest = divmod(microseconds, SECOND)
-    return b"%d" % whole if not rest else number(microseconds / SECOND)
+    return b"%d" % whole if not rest else format_number(microseconds / SECOND)
 
 
-def texts(found: Iterable[tuple[str, str]]) -> Fields:
+def encode_pairs(found: Iterable[tuple[str, str]]) -> Fields:
     return [(encode_name(name), encode_name(value)) for name, value in found]
 
 
@@ -76,8 +76,8 @@ def _tags_json(tags: list[Any]) -> bytes:
     return lua.encode(tags) if tags else lua.EMPTY_LIST
 
 
-def _throttles_json(q: Qless, tids: list[str]) -> bytes:
-    return lua.encode([q.local_throttle(tid) for tid in tids])
+def _throttles_json(q: QlessState, tids: list[str]) -> bytes:
+    return lua.encode([q.client_throttle_name(tid) for tid in tids])
 
 
 def _expires(job: Job) -> bytes:
@@ -85,24 +85,24 @@ def _expires(job: Job) -> bytes:
     return b"" if job.state == DEAD else shown_expiry(job)
 
 
-def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
+def stage_json(when: float, what: str, more: dict[str, Any] | None) -> bytes:
     return lua.encode([when, what, more] if more else [when, what])
 
 
-def of_job(q: Qless, job: Job) -> Fields:
+def of_job(q: QlessState, job: Job) -> Fields:
     details = read_details(job)
     data, encoding = shown_data(q.engine, job)
     found = [
-        (b"jid", encode_name(q.local(job.jid))),
+        (b"jid", encode_name(q.client_name(job.jid))),
         (b"klass", encode_name(klass_of(job))),
         (b"type", encode_name(klass_of(job))),
         (b"data", data),
-        (b"priority", number(details.priority)),
+        (b"priority", format_number(details.priority)),
         (b"tags", _tags_json(details.tag_names())),
         (b"state", q.shown_state(job).encode()),
         (b"worker", encode_name(shown_worker(job))),
         (b"expires", _expires(job)),
-        (b"queue", b"" if job.state == DONE else encode_name(q.local(job.queue))),
+        (b"queue", b"" if job.state == DONE else encode_name(q.client_name(job.queue))),
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
@@ -116,7 +116,7 @@ def of_job(q: Qless, job: Job) -> Fields:
     if details.lapsed_at is not None:
         found.append((b"grace", b"1"))
     if job.state == BLOCKED and job.due_at:
-        found.append((b"scheduled", _moment(job.due_at)))
+        found.append((b"scheduled", _format_seconds(job.due_at)))
     if details.limits:
         found.append((b"throttles", _throttles_json(q, details.limits)))
     if encoding:
@@ -124,20 +124,20 @@ def of_job(q: Qless, job: Job) -> Fields:
     return found
 
 
-def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
+def of_recurring(q: QlessState, recurring: RecurringJob) -> Fields:
     found = [
-        (b"jid", encode_name(q.local(recurring.jid))),
+        (b"jid", encode_name(q.client_name(recurring.jid))),
         (b"klass", encode_name(recurring.kind)),
         (b"data", recurring.payload),
-        (b"priority", number(recurring.priority)),
+        (b"priority", format_number(recurring.priority)),
         (b"tags", _tags_json(recurring.tags)),
         (b"state", b"recur"),
-        (b"queue", encode_name(q.local(recurring.queue))),
+        (b"queue", encode_name(q.client_name(recurring.queue))),
         (b"type", b"interval"),
         (b"count", b"%d" % recurring.count),
-        (b"interval", number(recurring.interval)),
+        (b"interval", format_number(recurring.interval)),
         (b"retries", b"%d" % recurring.retries),
-        (b"backlog", number(recurring.backlog)),
+        (b"backlog", format_number(recurring.backlog)),
     ]
     if recurring.limits:
         found.append((b"throttles", _throttles_json(q, recurring.limits)))
@@ -150,8 +150,8 @@ def of_spread(spread: DurationSummary) -> Fields:
         return []
     found = [
         (b"total", b"%d" % spread.count),
-        (b"mean", number(spread.mean)),
-        (b"vk", number(spread.vk)),
+        (b"mean", format_number(spread.mean)),
+        (b"vk", format_number(spread.vk)),
     ]
     return found + [(_slot(at), b"%d" % count) for at, count in sorted(spread.histogram.items())]
 

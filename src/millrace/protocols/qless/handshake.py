@@ -18,9 +18,9 @@ from .commands import (
     UNQUEUED,
     Answer,
     Command,
-    expect,
-    integer,
-    shown,
+    check_argument_count,
+    parse_integer,
+    quote_argument,
     unknown_subcommand,
 )
 from .resp import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .connection import QlessConnection
 
 MAX_CLIENT_NAME: Final = 1000
-DATABASES: Final = 16
+DATABASE_COUNT: Final = 16
 NO_AUTH_HELLO: Final = (
     "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO "
     "<proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP "
@@ -47,25 +47,27 @@ NO_LOGIN: Final = (
 
 
 def hello(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    protocol, name, rest = connection.protocol, None, list(args[1:])
+    resp_version, name, rest = connection.resp_version, None, list(args[1:])
     if args:
-        protocol = integer(args[0], "ERR Protocol version is not an integer or out of range")
-        if protocol not in {2, 3}:
+        resp_version = parse_integer(
+            args[0], "ERR Protocol version is not an integer or out of range"
+        )
+        if resp_version not in {2, 3}:
             raise ClientError("NOPROTO unsupported protocol version")
-    known = connection.authenticated
+    authenticated = connection.authenticated
     while rest:
         option = rest.pop(0)
         if option.upper() == b"AUTH" and len(rest) >= 2:
             _check_password(connection, rest.pop(0), rest.pop(0), now)
-            known = True
+            authenticated = True
         elif option.upper() == b"SETNAME" and rest:
             name = _checked_name(rest.pop(0))
         else:
-            raise ClientError(f"ERR Syntax error in HELLO option '{shown(option)}'")
-    if not known:
+            raise ClientError(f"ERR Syntax error in HELLO option '{quote_argument(option)}'")
+    if not authenticated:
         raise ClientError(NO_AUTH_HELLO)
     _set_authenticated(connection)
-    connection.protocol = protocol
+    connection.resp_version = resp_version
     connection.name = connection.name if name is None else name
     return info.greeting(connection)
 
@@ -101,7 +103,7 @@ def _set_authenticated(connection: "QlessConnection") -> None:
 
 
 def ping(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    if connection.protocol == 2 and connection.subscriptions:
+    if connection.resp_version == 2 and connection.subscriptions:
         return [b"pong", args[0] if args else b""]
     return args[0] if args else Simple("PONG")
 
@@ -112,8 +114,8 @@ def echo(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 def select(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     """Select a database. Only database 0 shares the namespace of the other protocols."""
-    number = integer(args[0])
-    if not 0 <= number < DATABASES:
+    number = parse_integer(args[0])
+    if not 0 <= number < DATABASE_COUNT:
         raise ClientError("ERR DB index is out of range")
     connection.use_database(number)
     return OK
@@ -129,7 +131,7 @@ def reset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     connection.multi.discard()
     connection.multi.unwatch(connection.hub.scratch)
     connection.hub.pubsub.leave(connection)
-    connection.protocol = 2
+    connection.resp_version = 2
     connection.name = b""
     connection.use_database(0)
     connection.authenticated = not connection.hub.password
@@ -142,25 +144,25 @@ def reset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 def client(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     what = args[0].upper()
     if what == b"SETNAME":
-        expect(args, 2, 2, "client|setname")
+        check_argument_count(args, 2, 2, "client|setname")
         connection.name = _checked_name(args[1])
         return OK
     if what == b"GETNAME":
-        expect(args, 1, 1, "client|getname")
+        check_argument_count(args, 1, 1, "client|getname")
         return connection.name or None
     if what == b"ID":
-        expect(args, 1, 1, "client|id")
+        check_argument_count(args, 1, 1, "client|id")
         return connection.number
     if what == b"SETINFO":
-        expect(args, 3, 3, "client|setinfo")
+        check_argument_count(args, 3, 3, "client|setinfo")
         if args[1].upper() not in {b"LIB-NAME", b"LIB-VER"}:
-            raise ClientError(f"ERR Unrecognized option '{shown(args[1])}'")
+            raise ClientError(f"ERR Unrecognized option '{quote_argument(args[1])}'")
         return OK
     if what == b"INFO":
-        expect(args, 1, 1, "client|info")
+        check_argument_count(args, 1, 1, "client|info")
         return Verbatim(_client_info(connection))
     if what in {b"NO-EVICT", b"NO-TOUCH"}:
-        expect(args, 2, 2, f"client|{what.decode().lower()}")
+        check_argument_count(args, 2, 2, f"client|{what.decode().lower()}")
         if args[1].upper() not in {b"ON", b"OFF"}:
             raise ClientError(SYNTAX)
         return OK
@@ -173,7 +175,7 @@ def _client_info(connection: "QlessConnection") -> str:
     return (
         f"id={connection.number} name={name.decode()} db={connection.database} "
         f"sub={len(channels)} psub={len(patterns)} multi={queued} user=default "
-        f"resp={connection.protocol}\n"
+        f"resp={connection.resp_version}\n"
     )
 
 

@@ -10,7 +10,7 @@ from millrace.protocols.errors import ClientError
 from millrace.protocols.logins import LoginLimiter
 from millrace.protocols.registry import QLESS
 
-from .errors import QlessRefused
+from .errors import ChangeRefused
 from .pubsub import PubSub
 from .resp import RequestLimits
 from .scratch import ScratchKeys
@@ -45,7 +45,7 @@ class QlessHub(Hub):
         max_line: int = 64 << 20,
         max_arguments: int = 131_072,
         max_keys: int = 10_000,
-        max_scratch: int = 16 << 20,
+        max_scratch_bytes: int = 16 << 20,
         rule: QueueRule | None = None,
     ) -> None:
         super().__init__(engine, max_connections, rule)
@@ -57,13 +57,14 @@ class QlessHub(Hub):
         self.unauthenticated_limits = UNAUTHENTICATED_LIMITS
         self._scripts: dict[bytes, Script] = {}
         #: The number of reverts of the engine when `_scripts` was last compared with its settings.
-        self._scripts_at = engine.revert_count
+        self._scripts_revert_count = engine.revert_count
         self.logins = LoginLimiter()
         self.pubsub = PubSub(self)
-        self.scratch = ScratchKeys(max_keys, max_scratch)
+        self.scratch = ScratchKeys(max_keys, max_scratch_bytes)
         self.transactions = RunningTransactions(self)
-        #: The command in progress is a pop: its reply waits only for earlier changes of its jobs.
-        self.leased = False
+        #: Whether the current command is a pop, whose reply waits only for earlier changes of its
+        #: jobs.
+        self.is_pop = False
         #: The number of connections since the start.
         self.connection_count = 0
         #: Prefix of names in the database of the current command.
@@ -78,17 +79,17 @@ class QlessHub(Hub):
     def wake(self, now: int) -> None:
         self.transactions.wake()
 
-    def flush(self, now: int, scratch_prefix: bytes, *, everything: bool) -> Iterator[None]:
+    def flush(self, now: int, scratch_prefix: bytes, *, all_databases: bool) -> Iterator[None]:
         """Remove the jobs that were pushed over Qless and the keys of the database in use, or of
         all databases. Scripts and jobs of other protocols remain.
         """
-        if self.engine.unavailable:
-            raise QlessRefused
-        if everything:
+        if self.engine.unavailable_reason:
+            raise ChangeRefused
+        if all_databases:
             self.scratch.clear()
         else:
             self.scratch.clear_database(scratch_prefix, now)
-        yield from self.api.flush(now, everything=everything)
+        yield from self.api.flush(now, all_databases=all_databases)
 
     def queue_forgotten(self, name: str) -> None:
         if self.allows(name):
@@ -108,8 +109,8 @@ class QlessHub(Hub):
         """Scripts that clients loaded, by SHA1. They are durable: a refused commit restores the
         scripts that SCRIPT FLUSH removed.
         """
-        if self._scripts_at != self.engine.revert_count:
-            self._scripts_at = self.engine.revert_count
+        if self._scripts_revert_count != self.engine.revert_count:
+            self._scripts_revert_count = self.engine.revert_count
             self._scripts.update(
                 (sha.encode(), each) for sha, each in self.api.loaded_scripts().items()
             )
@@ -127,7 +128,7 @@ class QlessHub(Hub):
 
     def flush_scripts(self) -> None:
         """Reject calls of every script until it is loaded again."""
-        if self.engine.unavailable:
-            raise QlessRefused
+        if self.engine.unavailable_reason:
+            raise ChangeRefused
         self.api.flush_scripts()
         self.scripts.clear()

@@ -12,9 +12,9 @@ from .commands import (
     NEVER_WAITS,
     Answer,
     Command,
-    expect,
-    integer,
-    shown,
+    check_argument_count,
+    parse_integer,
+    quote_argument,
     unknown_subcommand,
 )
 from .resp import OK, Map, Reply, Verbatim
@@ -33,7 +33,7 @@ def greeting(connection: "QlessConnection") -> Map:
         [
             ("server", "redis"),
             ("version", REDIS_VERSION),
-            ("proto", connection.protocol),
+            ("proto", connection.resp_version),
             ("id", connection.number),
             ("mode", "standalone"),
             ("role", "master"),
@@ -46,14 +46,14 @@ def greeting(connection: "QlessConnection") -> Map:
 
 
 def _server(hub: "QlessHub", now: int) -> str:
-    up = max(0, now - hub.started_at)
+    uptime = max(0, now - hub.started_at)
     return (
         f"redis_version:{REDIS_VERSION}\r\n"
         "redis_mode:standalone\r\n"
         f"millrace_version:{__version__}\r\n"
         f"server_time_usec:{now}\r\n"
-        f"uptime_in_seconds:{up // SECOND}\r\n"
-        f"uptime_in_days:{up // DAY}\r\n"
+        f"uptime_in_seconds:{uptime // SECOND}\r\n"
+        f"uptime_in_days:{uptime // DAY}\r\n"
     )
 
 
@@ -68,7 +68,7 @@ def _clients(hub: "QlessHub", _now: int) -> str:
 
 def _persistence(hub: "QlessHub", _now: int) -> str:
     """Return `loading`, which some clients wait for, and whether changes are refused."""
-    return f"loading:0\r\nchanges_refused:{hub.engine.unavailable}\r\n"
+    return f"loading:0\r\nchanges_refused:{hub.engine.unavailable_reason}\r\n"
 
 
 def _stats(hub: "QlessHub", _now: int) -> str:
@@ -107,12 +107,12 @@ _ALL: Final = frozenset({"all", "default", "everything"})
 
 
 def _info(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    wanted = {shown(word).lower() for word in args}
+    wanted = {quote_argument(word).lower() for word in args}
     everything = not wanted or wanted & _ALL
     return Verbatim(
         "\r\n".join(
-            f"# {name.capitalize()}\r\n{tell(connection.hub, now)}"
-            for name, tell in _SECTIONS.items()
+            f"# {name.capitalize()}\r\n{write_section(connection.hub, now)}"
+            for name, write_section in _SECTIONS.items()
             if everything or name in wanted
         )
     )
@@ -131,7 +131,7 @@ def _command(connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
         return []
     what = args[0].upper()
     if what == b"COUNT":
-        expect(args, 1, 1, "command|count")
+        check_argument_count(args, 1, 1, "command|count")
         return len(connection.commands)
     if what == b"DOCS":
         return Map()
@@ -139,7 +139,7 @@ def _command(connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
         nothing: list[Reply] = [None for _ in args[1:]]
         return nothing
     if what == b"LIST":
-        expect(args, 1, 1, "command|list")
+        check_argument_count(args, 1, 1, "command|list")
         return [name.lower() for name in connection.commands]
     raise unknown_subcommand("COMMAND", args[0])
 
@@ -148,20 +148,21 @@ def _config(_connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
     """Accept CONFIG without effect. Profilers enable the slow log, which is always empty."""
     what = args[0].upper()
     if what == b"GET":
-        expect(args, 2, ANY, "config|get")
+        check_argument_count(args, 2, ANY, "config|get")
         return Map()
     if what == b"SET":
-        expect(args, 3, ANY, "config|set")
+        check_argument_count(args, 3, ANY, "config|set")
         if len(args) % 2 == 0:
             raise ClientError("ERR wrong number of arguments for 'config|set' command")
         for option in args[1::2]:
             if not option.lower().startswith(b"slow"):
                 raise ClientError(
-                    f"ERR Unknown option or number of arguments for CONFIG SET - '{shown(option)}'"
+                    "ERR Unknown option or number of arguments for CONFIG SET - "
+                    f"'{quote_argument(option)}'"
                 )
         return OK
     if what == b"RESETSTAT":
-        expect(args, 1, 1, "config|resetstat")
+        check_argument_count(args, 1, 1, "config|resetstat")
         return OK
     raise unknown_subcommand("CONFIG", args[0])
 
@@ -169,15 +170,15 @@ def _config(_connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
 def _slowlog(_connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
     what = args[0].upper()
     if what == b"GET":
-        expect(args, 1, 2, "slowlog|get")
+        check_argument_count(args, 1, 2, "slowlog|get")
         if len(args) == 2:
-            integer(args[1], "ERR count should be greater than or equal to -1")
+            parse_integer(args[1], "ERR count should be greater than or equal to -1")
         return []
     if what == b"LEN":
-        expect(args, 1, 1, "slowlog|len")
+        check_argument_count(args, 1, 1, "slowlog|len")
         return 0
     if what == b"RESET":
-        expect(args, 1, 1, "slowlog|reset")
+        check_argument_count(args, 1, 1, "slowlog|reset")
         return OK
     raise unknown_subcommand("SLOWLOG", args[0])
 

@@ -38,15 +38,15 @@ def shown_expiry(job: Job) -> bytes:
     if job.history.deadline == FOREVER:
         return b"0"  # the lock lasts as long as the connection
     expired_at = read_details(job).lapsed_at
-    return lua.seconds(job.history.deadline if expired_at is None else expired_at)
+    return lua.format_seconds(job.history.deadline if expired_at is None else expired_at)
 
 
-def waits_since(job: Job) -> int:
+def wait_start(job: Job) -> int:
     """Return the start of the wait before a lease: the put, even if the job was not due then."""
     return read_details(job).waiting_since or job.ready_at
 
 
-def put_at(job: Job) -> int:
+def last_put_time(job: Job) -> int:
     """Return the time of the last put of a job that waits for its dependencies."""
     return read_details(job).waiting_since or job.created
 
@@ -76,7 +76,7 @@ class JobText(NamedTuple):
     """The JSON of a job before and after the value of its member `data`."""
 
     head: bytes
-    #: The value is a string that contains the data.
+    #: Whether the value is a string that contains the data.
     quoted: bool
     tail: bytes
 
@@ -88,7 +88,7 @@ class JobText(NamedTuple):
 def with_data(engine: Engine, job: Job, text: JobText) -> bytes:
     """Return the JSON of a job. A member `encoding` follows the data if it is in base64."""
     data, encoding = shown_data(engine, job)
-    value = lua.string(decode_name(data)) if text.quoted else data
+    value = lua.encode_string(decode_name(data)) if text.quoted else data
     return b"%b%b%b%b" % (text.head, value, encoding, text.tail)
 
 
@@ -104,7 +104,7 @@ def with_data_in_slices(
     start = 0
     while start < len(data):
         end = _boundary(data, start + PART_BYTES)
-        parts.append(lua.string(decode_name(data[start:end]))[1:-1])
+        parts.append(lua.encode_string(decode_name(data[start:end]))[1:-1])
         start = end
         yield
     return [*parts, b'"', encoding, text.tail]

@@ -21,14 +21,14 @@ from .commands import (
     Answer,
     Command,
     Slices,
-    decimal,
-    integer,
-    shown,
+    parse_decimal,
+    parse_integer,
+    quote_argument,
     wrong_count,
 )
 from .resp import NO_LIST, OK, Map, Reply, Set, Simple, size_of
-from .scratch import kind_of
-from .writable_keys import writable_kind
+from .scratch import key_type_of
+from .writable_keys import writable_key_type
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -48,47 +48,47 @@ KEYS_BATCH_SIZE: Final = 100
 BAD_TIMEOUT: Final = "ERR timeout is not a float or out of range"
 
 
-def _kind(connection: "QlessConnection", key: bytes, now: int) -> str:
+def _key_type(connection: "QlessConnection", key: bytes, now: int) -> str:
     if key.startswith(QLESS_PREFIX):
-        return connection.hub.redis_view.kind(key)
-    value = connection.hub.scratch.get(_own(connection, key), now)
-    return "" if value is None else kind_of(value)
+        return connection.hub.redis_view.key_type(key)
+    value = connection.hub.scratch.get(_scratch_name(connection, key), now)
+    return "" if value is None else key_type_of(value)
 
 
-def _own(connection: "QlessConnection", key: bytes) -> bytes:
+def _scratch_name(connection: "QlessConnection", key: bytes) -> bytes:
     """Return the name of a scratch key in the current database."""
     return connection.scratch_prefix + key
 
 
-def _is(connection: "QlessConnection", key: bytes, kind: str, now: int) -> bool:
+def _exists_as(connection: "QlessConnection", key: bytes, key_type: str, now: int) -> bool:
     """Return whether the key exists. Reject a key of a different type."""
-    found = _kind(connection, key, now)
-    if found not in {"", kind}:
+    found = _key_type(connection, key, now)
+    if found not in {"", key_type}:
         raise ClientError(WRONG_TYPE)
     return bool(found)
 
 
-def _writable(key: bytes, kind: str) -> bool:
+def _writable(key: bytes, key_type: str) -> bool:
     """Return whether this is a writable key of Qless. Reject a key of a different type."""
-    found = writable_kind(key)
-    if found not in {"", kind}:
+    found = writable_key_type(key)
+    if found not in {"", key_type}:
         raise ClientError(WRONG_TYPE)
     return bool(found)
 
 
-def _scratch(*keys: bytes) -> None:
+def _require_scratch_keys(*keys: bytes) -> None:
     for key in keys:
         if key.startswith(QLESS_PREFIX):
             raise ClientError(
-                f"ERR '{shown(key)}' is kept by Qless: only its own commands can change it"
+                f"ERR '{quote_argument(key)}' belongs to Qless: only Qless commands can change it"
             )
 
 
-def _span(have: int, first: bytes, last: bytes) -> slice:
+def _slice_range(length: int, first: bytes, last: bytes) -> slice:
     """Return the range from `first` to `last` inclusive. Negative values count from the end."""
-    start, stop = integer(first), integer(last)
-    start = max(0, start + have) if start < 0 else start
-    stop = stop + have if stop < 0 else stop
+    start, stop = parse_integer(first), parse_integer(last)
+    start = max(0, start + length) if start < 0 else start
+    stop = stop + length if stop < 0 else stop
     return slice(start, max(start, stop + 1))
 
 
@@ -116,7 +116,7 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     """Return some keys and the cursor of the next call, which is the number of a job. Cursor 0
     marks the start and the end. The first call also returns the keys that do not belong to jobs.
     """
-    start = integer(args[0], "ERR invalid cursor")
+    start = parse_integer(args[0], "ERR invalid cursor")
     pattern, count = b"*", 10
     for at in range(1, len(args), 2):
         option, value = args[at].upper(), args[at + 1 : at + 2]
@@ -125,14 +125,14 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
         if option == b"MATCH":
             pattern = check_pattern(value[0])
         else:
-            count = integer(value[0])
+            count = parse_integer(value[0])
     if count < 1:
         raise ClientError(SYNTAX)
     hub = connection.hub
     names = hub.scratch.names(now, connection.scratch_prefix) if start == 0 else []
-    following, own = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
+    following, job_keys = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
     matches = matcher(pattern)
-    found: list[Reply] = [name for name in (*names, *own) if matches(name)]
+    found: list[Reply] = [name for name in (*names, *job_keys) if matches(name)]
     return [b"%d" % following, found]
 
 
@@ -147,16 +147,18 @@ def _dbsize(connection: "QlessConnection", _args: list[bytes], now: int) -> Slic
 
 def _exists(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     if len(args) <= KEYS_BATCH_SIZE:
-        return sum(1 for key in args if _kind(connection, key, now))
-    return _count_in_slices(args, lambda key: bool(_kind(connection, key, now)))
+        return sum(1 for key in args if _key_type(connection, key, now))
+    return _count_in_slices(args, lambda key: bool(_key_type(connection, key, now)))
 
 
 def _type(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return Simple(_kind(connection, args[0], now) or "none")
+    return Simple(_key_type(connection, args[0], now) or "none")
 
 
 def _del(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(*(key for key in args if key.startswith(QLESS_PREFIX) and not writable_kind(key)))
+    _require_scratch_keys(
+        *(key for key in args if key.startswith(QLESS_PREFIX) and not writable_key_type(key))
+    )
     if len(args) <= KEYS_BATCH_SIZE:
         return sum(_delete(connection, key, now) for key in args)
     return _count_in_slices(args, lambda key: _delete(connection, key, now))
@@ -173,27 +175,27 @@ def _count_in_slices(keys: list[bytes], act: Callable[[bytes], bool]) -> Slices:
 
 
 def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
-    if writable_kind(key):
+    if writable_key_type(key):
         return connection.hub.redis_view.writable.delete(key, now)
-    scratch, own = connection.hub.scratch, _own(connection, key)
-    return scratch.get(own, now) is not None and scratch.delete(own, now)
+    scratch, name = connection.hub.scratch, _scratch_name(connection, key)
+    return scratch.get(name, now) is not None and scratch.delete(name, now)
 
 
 def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     """Return the seconds to live, -1 if the key does not expire, -2 if it does not exist."""
-    if not _kind(connection, args[0], now):
+    if not _key_type(connection, args[0], now):
         return -2
     if args[0].startswith(QLESS_PREFIX):
         return connection.hub.redis_view.ttl(args[0], now)
-    when = connection.hub.scratch.expires(_own(connection, args[0]))
+    when = connection.hub.scratch.expiry_time(_scratch_name(connection, args[0]))
     return -1 if when is None else (when - now + SECOND // 2) // SECOND
 
 
 def _expire(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    seconds = integer(args[1])
-    _scratch(args[0])
+    seconds = parse_integer(args[1])
+    _require_scratch_keys(args[0])
     when = _expiry(seconds, now, "expire")
-    return int(connection.hub.scratch.expire(_own(connection, args[0]), when, now))
+    return int(connection.hub.scratch.expire(_scratch_name(connection, args[0]), when, now))
 
 
 def _expiry(seconds: int, now: int, command: str) -> int:
@@ -203,20 +205,22 @@ def _expiry(seconds: int, now: int, command: str) -> int:
 
 
 def _flushdb(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return _flush(connection, args, now, everything=False)
+    return _flush(connection, args, now, all_databases=False)
 
 
 def _flushall(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return _flush(connection, args, now, everything=True)
+    return _flush(connection, args, now, all_databases=True)
 
 
 def _flush(
-    connection: "QlessConnection", args: list[bytes], now: int, *, everything: bool
+    connection: "QlessConnection", args: list[bytes], now: int, *, all_databases: bool
 ) -> Answer:
     """Remove the data pushed over Qless."""
     if args and args[0].upper() not in {b"SYNC", b"ASYNC"}:
         raise ClientError(SYNTAX)
-    return _with_ok(connection.hub.flush(now, connection.scratch_prefix, everything=everything))
+    return _with_ok(
+        connection.hub.flush(now, connection.scratch_prefix, all_databases=all_databases)
+    )
 
 
 def _with_ok(work: Iterable[None]) -> Slices:
@@ -228,44 +232,48 @@ def _with_ok(work: Iterable[None]) -> Slices:
 
 
 def _get(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    if not _is(connection, args[0], "string", now):
+    if not _exists_as(connection, args[0], "string", now):
         return None
-    return connection.hub.scratch.string_at(_own(connection, args[0]), now)
+    return connection.hub.scratch.string_at(_scratch_name(connection, args[0]), now)
 
 
 def _set(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """key, value, [NX | XX] [EX seconds | PX milliseconds] [GET]"""
-    _scratch(args[0])
-    scratch, key, words = connection.hub.scratch, _own(connection, args[0]), args[2:]
-    expires, only, wants_old = 0, b"", False
+    """Set a string, and return OK, or with GET the old value. Arguments: key, value, [NX | XX] [EX
+    seconds | PX milliseconds] [GET].
+    """
+    _require_scratch_keys(args[0])
+    scratch, key, words = connection.hub.scratch, _scratch_name(connection, args[0]), args[2:]
+    expires, condition, wants_old = 0, b"", False
     while words:
         option = words.pop(0).upper()
-        if option in {b"NX", b"XX"} and not only:
-            only = option
+        if option in {b"NX", b"XX"} and not condition:
+            condition = option
         elif option == b"GET":
             wants_old = True
         elif option in {b"EX", b"PX"} and words and not expires:
-            span = integer(words.pop(0))
-            expires = _span_end(span, SECOND if option == b"EX" else SECOND // 1000, now, "set")
+            duration = parse_integer(words.pop(0))
+            expires = _expiry_time(
+                duration, SECOND if option == b"EX" else SECOND // 1000, now, "set"
+            )
         else:
             raise ClientError(SYNTAX)
     old = scratch.string_at(key, now) if wants_old else None
-    if only and (scratch.get(key, now) is None) != (only == b"NX"):
+    if condition and (scratch.get(key, now) is None) != (condition == b"NX"):
         return old
     scratch.set_string(key, args[1], now, expires)
     return old if wants_old else OK
 
 
-def _span_end(span: int, unit: int, now: int, command: str) -> int:
-    if not 0 < span <= (FOREVER - now) // unit - 1:
+def _expiry_time(duration: int, unit: int, now: int, command: str) -> int:
+    if not 0 < duration <= (FOREVER - now) // unit - 1:
         raise ClientError(f"ERR invalid expire time in '{command}' command")
-    return now + span * unit
+    return now + duration * unit
 
 
 def _setex(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(args[0])
-    expires = _span_end(integer(args[1]), SECOND, now, "setex")
-    connection.hub.scratch.set_string(_own(connection, args[0]), args[2], now, expires)
+    _require_scratch_keys(args[0])
+    expires = _expiry_time(parse_integer(args[1]), SECOND, now, "setex")
+    connection.hub.scratch.set_string(_scratch_name(connection, args[0]), args[2], now, expires)
     return OK
 
 
@@ -278,16 +286,16 @@ def _decr(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _incrby(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return _increment(connection, args[0], integer(args[1]), now)
+    return _increment(connection, args[0], parse_integer(args[1]), now)
 
 
 def _decrby(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return _increment(connection, args[0], -integer(args[1]), now)
+    return _increment(connection, args[0], -parse_integer(args[1]), now)
 
 
 def _increment(connection: "QlessConnection", key: bytes, by: int, now: int) -> int:
-    _scratch(key)
-    return connection.hub.scratch.increment(_own(connection, key), by, now)
+    _require_scratch_keys(key)
+    return connection.hub.scratch.increment(_scratch_name(connection, key), by, now)
 
 
 # Lists
@@ -306,8 +314,8 @@ def _push(
 ) -> int:
     if _writable(key, "list"):
         return connection.hub.redis_view.writable.push(key, items, left=left)
-    _scratch(key)
-    return connection.hub.scratch.push(_own(connection, key), items, now, left=left)
+    _require_scratch_keys(key)
+    return connection.hub.scratch.push(_scratch_name(connection, key), items, now, left=left)
 
 
 def _lpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -319,12 +327,12 @@ def _rpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _pop(connection: "QlessConnection", args: list[bytes], now: int, *, left: bool) -> Answer:
-    """One item, or up to a number of them"""
-    _scratch(args[0])
-    scratch, key = connection.hub.scratch, _own(connection, args[0])
+    """Remove and return one item, or a list of up to `count` items."""
+    _require_scratch_keys(args[0])
+    scratch, key = connection.hub.scratch, _scratch_name(connection, args[0])
     if len(args) == 1:
         return scratch.pop(key, now, left=left)
-    count = integer(args[1], "ERR value is out of range, must be positive")
+    count = parse_integer(args[1], "ERR value is out of range, must be positive")
     if count < 0:
         raise ClientError("ERR value is out of range, must be positive")
     items = scratch.pop_many(key, count, now, left=left)
@@ -332,40 +340,40 @@ def _pop(connection: "QlessConnection", args: list[bytes], now: int, *, left: bo
 
 
 def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    if not _is(connection, args[0], "list", now):
+    if not _exists_as(connection, args[0], "list", now):
         return 0
     if args[0].startswith(QLESS_PREFIX):
         return (yield from connection.hub.redis_view.length(args[0]))
-    return len(connection.hub.scratch.list_at(_own(connection, args[0]), now) or ())
+    return len(connection.hub.scratch.list_at(_scratch_name(connection, args[0]), now) or ())
 
 
 def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    integer(args[1]), integer(args[2])
-    if not _is(connection, args[0], "list", now):
+    parse_integer(args[1]), parse_integer(args[2])
+    if not _exists_as(connection, args[0], "list", now):
         return []
     if args[0].startswith(QLESS_PREFIX):
-        have = yield from connection.hub.redis_view.read(args[0])
+        items = yield from connection.hub.redis_view.read(args[0])
     else:
-        have = connection.hub.scratch.list_at(_own(connection, args[0]), now) or []
-    return list(have[_span(len(have), args[1], args[2])])
+        items = connection.hub.scratch.list_at(_scratch_name(connection, args[0]), now) or []
+    return list(items[_slice_range(len(items), args[1], args[2])])
 
 
 def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     """Remove the last item of the first list that is not empty, or wait. 0 means no timeout."""
     *keys, seconds = args
-    timeout = decimal(seconds, BAD_TIMEOUT)
+    timeout = parse_decimal(seconds, BAD_TIMEOUT)
     if timeout < 0:
         raise ClientError("ERR timeout is negative")
-    _scratch(*keys)
-    own = [_own(connection, key) for key in keys]
-    for key, name in zip(keys, own, strict=True):
+    _require_scratch_keys(*keys)
+    names = [_scratch_name(connection, key) for key in keys]
+    for key, name in zip(keys, names, strict=True):
         item = connection.hub.scratch.pop(name, now)
         if item is not None:
             return [key, item]
-    if connection.transacting:
+    if connection.in_exec:
         return NO_LIST
     until = now + int(timeout * SECOND) if timeout else FOREVER
-    connection.wait_for_item(own, min(max(until, now + 1), FOREVER))
+    connection.wait_for_item(names, min(max(until, now + 1), FOREVER))
     return NO_REPLY
 
 
@@ -378,18 +386,18 @@ def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     fields = dict(zip(args[1::2], args[2::2], strict=True))
     if _writable(args[0], "hash"):
         return connection.hub.redis_view.writable.set_fields(args[0], fields, now)
-    _scratch(args[0])
-    return connection.hub.scratch.set_fields(_own(connection, args[0]), fields, now)
+    _require_scratch_keys(args[0])
+    return connection.hub.scratch.set_fields(_scratch_name(connection, args[0]), fields, now)
 
 
 def _hash(
     connection: "QlessConnection", key: bytes, now: int
 ) -> Generator[None, None, dict[bytes, bytes]]:
-    if not _is(connection, key, "hash", now):
+    if not _exists_as(connection, key, "hash", now):
         return {}
     if key.startswith(QLESS_PREFIX):
         return dict((yield from connection.hub.redis_view.read(key)))
-    return connection.hub.scratch.hash_at(_own(connection, key), now) or {}
+    return connection.hub.scratch.hash_at(_scratch_name(connection, key), now) or {}
 
 
 def _hget(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
@@ -401,13 +409,13 @@ def _hgetall(connection: "QlessConnection", args: list[bytes], now: int) -> Slic
 
 
 def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    have = yield from _hash(connection, args[0], now)
+    fields = yield from _hash(connection, args[0], now)
     if len(args) > KEYS_BATCH_SIZE:
-        have = have.copy()  # other clients may change it between two slices
+        fields = fields.copy()  # other clients may change it between two slices
     answer: list[Reply] = []
     room = MAX_REPLY_BYTES - size_of([])
     for field in args[1:]:
-        answer.append(have.get(field))
+        answer.append(fields.get(field))
         room -= size_of(answer[-1])
         if room < 0:
             raise ClientError(TOO_LARGE)
@@ -420,92 +428,94 @@ def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Slices
 
 
 def _members(connection: "QlessConnection", key: bytes, now: int) -> list[bytes]:
-    if not _is(connection, key, "set", now):
+    if not _exists_as(connection, key, "set", now):
         return []
     if key.startswith(QLESS_PREFIX):
         return connection.hub.redis_view.members(key)
-    return sorted(connection.hub.scratch.set_at(_own(connection, key), now) or ())
+    return sorted(connection.hub.scratch.set_at(_scratch_name(connection, key), now) or ())
 
 
 def _smembers(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    if _is(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
-        return _long_members(connection, args[0])
+    if _exists_as(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
+        return _members_in_slices(connection, args[0])
     return Set(_members(connection, args[0], now))
 
 
-def _long_members(connection: "QlessConnection", key: bytes) -> Slices:
+def _members_in_slices(connection: "QlessConnection", key: bytes) -> Slices:
     return Set((yield from connection.hub.redis_view.read(key)))
 
 
 def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    if _is(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
+    if _exists_as(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
         return int(args[1] in (yield from connection.hub.redis_view.read(args[0])))
     return int(args[1] in _members(connection, args[0], now))
 
 
 def _sadd(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(args[0])
-    return connection.hub.scratch.add_members(_own(connection, args[0]), args[1:], now)
+    _require_scratch_keys(args[0])
+    return connection.hub.scratch.add_members(_scratch_name(connection, args[0]), args[1:], now)
 
 
 def _srem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(args[0])
-    return connection.hub.scratch.remove_members(_own(connection, args[0]), args[1:], now)
+    _require_scratch_keys(args[0])
+    return connection.hub.scratch.remove_members(_scratch_name(connection, args[0]), args[1:], now)
 
 
 # Sorted sets
 
 
 def _zadd(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """key, (score, member)..."""
+    """Set scores in a sorted set, and return the number of new members. Arguments: key, (score,
+    member)...
+    """
     if len(args) % 2 == 0:
         raise ClientError(SYNTAX)
-    _scratch(args[0])
-    scores = [decimal(word, "ERR value is not a valid float") for word in args[1::2]]
+    _require_scratch_keys(args[0])
+    scores = [parse_decimal(word, "ERR value is not a valid float") for word in args[1::2]]
     members = dict(zip(args[2::2], scores, strict=True))
-    return connection.hub.scratch.set_scores(_own(connection, args[0]), members, now)
+    return connection.hub.scratch.set_scores(_scratch_name(connection, args[0]), members, now)
 
 
 def _zrem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(args[0])
-    return connection.hub.scratch.remove_scores(_own(connection, args[0]), args[1:], now)
+    _require_scratch_keys(args[0])
+    return connection.hub.scratch.remove_scores(_scratch_name(connection, args[0]), args[1:], now)
 
 
 def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    if not _is(connection, args[0], "zset", now):
+    if not _exists_as(connection, args[0], "zset", now):
         return None
     if args[0].startswith(QLESS_PREFIX):
         return (yield from connection.hub.redis_view.score(args[0], args[1]))
-    have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
-    return None if have is None else have.scores.get(args[1])
+    found = connection.hub.scratch.sorted_set_at(_scratch_name(connection, args[0]), now)
+    return None if found is None else found.scores.get(args[1])
 
 
 def _zcard(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
-    if not _is(connection, args[0], "zset", now):
+    if not _exists_as(connection, args[0], "zset", now):
         return 0
     if args[0].startswith(QLESS_PREFIX):
         return (yield from connection.hub.redis_view.length(args[0]))
-    have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
-    return 0 if have is None else len(have.scores)
+    found = connection.hub.scratch.sorted_set_at(_scratch_name(connection, args[0]), now)
+    return 0 if found is None else len(found.scores)
 
 
 def _zrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if len(args) == 4 and args[3].upper() != b"WITHSCORES":
         raise ClientError(SYNTAX)
-    first, last = integer(args[1]), integer(args[2])
-    if not _is(connection, args[0], "zset", now):
+    first, last = parse_integer(args[1]), parse_integer(args[2])
+    if not _exists_as(connection, args[0], "zset", now):
         return []
     if args[0].startswith(QLESS_PREFIX):
-        have = yield from connection.hub.redis_view.range(args[0], first, last)
+        found = yield from connection.hub.redis_view.range(args[0], first, last)
     else:
-        value = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
-        have = [] if value is None else value.ordered()
-        have = have[_span(len(have), args[1], args[2])]
+        value = connection.hub.scratch.sorted_set_at(_scratch_name(connection, args[0]), now)
+        found = [] if value is None else value.ordered()
+        found = found[_slice_range(len(found), args[1], args[2])]
     if len(args) == 3:
-        return [member for member, _ in have]
-    if connection.protocol == 3:
-        return [[member, float(score)] for member, score in have]
-    return [each for member, score in have for each in (member, float(score))]
+        return [member for member, _ in found]
+    if connection.resp_version == 3:
+        return [[member, float(score)] for member, score in found]
+    return [each for member, score in found for each in (member, float(score))]
 
 
 COMMANDS: Final = {

@@ -10,7 +10,7 @@ arguments of `put`.
 from typing import Final
 
 #: Dialect A: one script per command.
-PER_COMMAND: Final[dict[str, str]] = {
+DIALECT_A_SHAS: Final[dict[str, str]] = {
     "cancel": """
         33e2743326c5b85fbc0bc09be8a94d30cb87bd85 4e1cfb23bcc83175120c72e0477e8724dcf6ccb0
         56e9c08463261693d7cf7dc20e81a037dbd68373 5742a8ff72d192d30421ca33ba27b55464296101
@@ -173,7 +173,7 @@ PER_COMMAND: Final[dict[str, str]] = {
 }
 
 #: Dialect B: put(now, queue, jid, ...).
-WITHOUT_WORKER: Final = """
+DIALECT_B_SHAS: Final = """
     24d12bc2f25638311eedd53d2407a9e940953d74 264b768c7f109344d3d7258531554ca97c9ea36b
     40a0f8b78e6f70a00b26f9633f3ee51876dee53b 4c1cb51a2e148b651af5a273275184abda956a6a
     5f098fea4d68e9cf6e39ca64667147448011fb5e 8b428a94479f660feb2bffd99098c60c1b15bf67
@@ -187,7 +187,7 @@ WITHOUT_WORKER: Final = """
 """
 
 #: Dialect C: put(now, worker, queue, jid, ...).
-WITH_WORKER: Final = """
+DIALECT_C_SHAS: Final = """
     027361b41825436b57327baeeb93e31784b40070 053e9af161c8f649c81309e6153608cdcc71d467
     0b208a177c8492aef9803be47d778defb6dce728 1321743789ad3086174b38b7c0990f9b57ac9ed8
     161fb4a2d863d53d95672681d4d73173e592e28c 18b922a4f1161d9c45165f28adeb6d623c34a115

@@ -16,63 +16,65 @@ from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
-    at_once_if_short,
     filter_in_slices,
     map_in_slices,
     reverse_sort_in_slices,
+    run_if_short,
     sort_in_slices,
 )
 
 from . import lua_values as lua
-from .arguments import Args, number, text
+from .arguments import Args, parse_number, text
 from .errors import ScriptError
-from .job_view import put_at
-from .state import Qless
+from .job_view import last_put_time
+from .state import QlessState
 
 #: Names that one slice encodes.
-ENCODED_NAMES: Final = 2000
+NAMES_BATCH_SIZE: Final = 2000
 
 # Jobs
 
 
-def jobs(q: Qless, now: int, args: Args) -> Any:
-    """complete, offset, count; or state, queue, offset, count"""
+def jobs(q: QlessState, now: int, args: Args) -> Any:
+    """Return a page of the jids of jobs in a state. Arguments: complete, offset, count; or state,
+    queue, offset, count.
+    """
     state = text(args, 0, 'Jobs(): Arg "state" missing')
     first = 1 if state == "complete" else 2
     queue = ""
     if state != "complete":
         queue = q.queue_name(text(args, 1, 'Jobs(): Arg "queue" missing'))
-    offset = int(number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
-    count = int(number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
+    offset = int(parse_number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
+    count = int(parse_number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
     if state == "recurring":
-        return limited(recurring_of(q, queue), offset, count)
+        return page_or_rest(recurring_of(q, queue), offset, count)
     if state == "complete":
-        return at_once_if_short(_part(q, _completed(q), offset, count))
+        return run_if_short(_page_of_jids(q, _completed(q), offset, count))
     if state in {"running", "stalled"}:
-        return at_once_if_short(_limited(q, _leased(q, now, state, queue), offset, count))
+        return run_if_short(_page_or_rest_of_jids(q, _leased(q, now, state, queue), offset, count))
     if state == "scheduled":
-        return at_once_if_short(_part(q, _scheduled(q, now, queue), offset, count))
+        return run_if_short(_page_of_jids(q, _scheduled(q, now, queue), offset, count))
     if state == "depends":
-        return at_once_if_short(_part(q, _blocked(q, queue), offset, count))
+        return run_if_short(_page_of_jids(q, _blocked(q, queue), offset, count))
     raise ScriptError(f'Jobs(): Unknown type "{state}"')
 
 
 FoundJobs = Generator[None, None, list[Job]]
 
 
-def _completed(q: Qless) -> FoundJobs:
+def _completed(q: QlessState) -> FoundJobs:
     """Return the completed jobs, the newest first, by the clocks of their clients."""
     rows = (
         None
-        if job is None or not q.is_listed(job.queue)
+        if job is None or not q.is_in_database(job.queue)
         else (read_details(job).done_at, job.jid, job.seq, job)
-        for job in jobs_to_examine(q.engine.tables.done_kept)
+        for job in jobs_to_examine(q.engine.tables.done_untrimmed)
     )
     order = yield from reverse_sort_in_slices(rows)
     return (yield from map_in_slices(order, lambda row: row[3]))
 
 
-def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
+def _leased(q: QlessState, now: int, state: str, queue: str) -> FoundJobs:
     deadlines = q.engine.deadlines
     order = yield from sort_in_slices(deadlines.lease_entries(queue))
     found = yield from map_in_slices(order, lambda entry: deadlines.leased_job(queue, entry))
@@ -81,7 +83,7 @@ def _leased(q: Qless, now: int, state: str, queue: str) -> FoundJobs:
     return (yield from filter_in_slices(found, lambda job: job.deadline <= now))
 
 
-def _scheduled(q: Qless, now: int, queue: str) -> FoundJobs:
+def _scheduled(q: QlessState, now: int, queue: str) -> FoundJobs:
     q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
     waiting = yield from filter_in_slices(
         jobs_to_examine(q.engine.tables.by_state(SCHEDULED)),
@@ -92,40 +94,42 @@ def _scheduled(q: Qless, now: int, queue: str) -> FoundJobs:
     return (yield from map_in_slices(order, lambda row: row[3]))
 
 
-def _is_due(q: Qless, job: Job, now: int) -> bool:
+def _is_due(q: QlessState, job: Job, now: int) -> bool:
     """Return whether a job is due, by the clock that its due time follows."""
     return job.due_at <= (now if job.origin == QLESS else q.engine.caller.server_time(now))
 
 
-def _blocked(q: Qless, queue: str) -> FoundJobs:
+def _blocked(q: QlessState, queue: str) -> FoundJobs:
     rows = (
-        None if job is None or job.queue != queue else (put_at(job), job.seq, job)
+        None if job is None or job.queue != queue else (last_put_time(job), job.seq, job)
         for job in jobs_to_examine(q.engine.tables.by_state(BLOCKED))
     )
     order = yield from sort_in_slices(rows)
     return (yield from map_in_slices(order, lambda row: row[2]))
 
 
-def throttled(q: Qless, args: Args) -> Any:
-    """queue, offset, count: the throttled jobs"""
+def throttled(q: QlessState, args: Args) -> Any:
+    """Return a page of the jids of throttled jobs. Arguments: queue, offset, count."""
     queue = q.queue_name(text(args, 0, 'Jobs(): Arg "queue" missing'))
-    offset = int(number(args, 1, 'Jobs(): Arg "offset" not a number: ', 0))
-    count = int(number(args, 2, 'Jobs(): Arg "count" not a number: ', 25))
-    return at_once_if_short(_part(q, q.throttles.throttled_in_slices(queue), offset, count))
+    offset = int(parse_number(args, 1, 'Jobs(): Arg "offset" not a number: ', 0))
+    count = int(parse_number(args, 2, 'Jobs(): Arg "count" not a number: ', 25))
+    return run_if_short(_page_of_jids(q, q.throttles.throttled_in_slices(queue), offset, count))
 
 
-def _part(q: Qless, work: FoundJobs, offset: int, count: int) -> Generator[None, None, list[str]]:
-    """Return up to `count` names from `offset`. Negative values count from the end."""
+def _page_of_jids(
+    q: QlessState, work: FoundJobs, offset: int, count: int
+) -> Generator[None, None, list[str]]:
+    """Return the jids of up to `count` jobs from `offset`. Negative values count from the end."""
     found = yield from work
     first, end = range_of(len(found), offset, offset + count - 1)
-    return (yield from map_in_slices(found[first:end], lambda job: q.local(job.jid)))
+    return (yield from map_in_slices(found[first:end], lambda job: q.client_name(job.jid)))
 
 
-def _limited(
-    q: Qless, work: FoundJobs, offset: int, count: int
+def _page_or_rest_of_jids(
+    q: QlessState, work: FoundJobs, offset: int, count: int
 ) -> Generator[None, None, list[str]]:
-    found = limited((yield from work), offset, count)
-    return (yield from map_in_slices(found, lambda job: q.local(job.jid)))
+    found = page_or_rest((yield from work), offset, count)
+    return (yield from map_in_slices(found, lambda job: q.client_name(job.jid)))
 
 
 def range_of(size: int, first: int, last: int) -> tuple[int, int]:
@@ -137,37 +141,39 @@ def range_of(size: int, first: int, last: int) -> tuple[int, int]:
     return first, max(first, last + 1)
 
 
-def limited(found: list[Any], offset: int, count: int) -> list[Any]:
+def page_or_rest(found: list[Any], offset: int, count: int) -> list[Any]:
     """Return up to `count` items from `offset`, or all of them if the count is negative."""
     if offset < 0:
         return []
     return found[offset:] if count < 0 else found[offset : offset + count]
 
 
-def recurring_of(q: Qless, queue: str) -> list[str]:
+def recurring_of(q: QlessState, queue: str) -> list[str]:
     mine = [r for r in q.recurring.values() if r.queue == queue]
-    return [q.local(r.jid) for r in sorted(mine, key=lambda r: (r.next, r.jid))]
+    return [q.client_name(r.jid) for r in sorted(mine, key=lambda r: (r.next, r.jid))]
 
 
 def strings_in_slices(texts: list[str]) -> Generator[None, None, bytes]:
     """Return a JSON list as `lua.strings` does."""
     parts: list[bytes] = []
-    for start in range(0, len(texts), ENCODED_NAMES):
+    for start in range(0, len(texts), NAMES_BATCH_SIZE):
         if start:
             yield
-        parts.append(lua.encode(texts[start : start + ENCODED_NAMES])[1:-1])
+        parts.append(lua.encode(texts[start : start + NAMES_BATCH_SIZE])[1:-1])
     return b"[%b]" % b",".join(parts) if texts else lua.EMPTY_LIST
 
 
 # Workers
 
 
-def workers(q: Qless, now: int, args: Args) -> Any:
-    """No arguments for all; or one name"""
-    return at_once_if_short(_workers(q, now, args))
+def workers(q: QlessState, now: int, args: Args) -> Any:
+    """Return the counts of all workers, or the jobs of the named worker. Arguments: none, or
+    worker.
+    """
+    return run_if_short(_workers(q, now, args))
 
 
-def _workers(q: Qless, now: int, args: Args) -> Generator[None, None, bytes]:
+def _workers(q: QlessState, now: int, args: Args) -> Generator[None, None, bytes]:
     yield from _prune_workers(q, now)
     held = yield from _held_by(q, now)
     if args:
@@ -175,38 +181,40 @@ def _workers(q: Qless, now: int, args: Args) -> Generator[None, None, bytes]:
         shown = yield from strings_in_slices(running)
         return b'{"jobs":%b,"stalled":%b}' % (shown, (yield from strings_in_slices(stalled)))
     recent = yield from reverse_sort_in_slices(
-        (heard, name) for name, heard in list(q.workers.last_seen.items())
+        (last_seen, name) for name, last_seen in list(q.workers.last_seen.items())
     )
-    names = [name for _, name in recent if q.is_listed(name)]
-    reply: bytes = lua.listed(
+    names = [name for _, name in recent if q.is_in_database(name)]
+    reply: bytes = lua.join_list(
         (yield from map_in_slices(names, lambda name: _counts(q, name, held)))
     )
     return reply
 
 
-def _counts(q: Qless, name: str, held: dict[str, tuple[list[str], list[str]]]) -> bytes:
-    local = q.local(name)
+def _counts(q: QlessState, name: str, held: dict[str, tuple[list[str], list[str]]]) -> bytes:
+    local = q.client_name(name)
     running, stalled = held.get(local, ([], []))
     return lua.encode({"name": local, "jobs": len(running), "stalled": len(stalled)})
 
 
-def _prune_workers(q: Qless, now: int) -> Generator[None, None, None]:
+def _prune_workers(q: QlessState, now: int) -> Generator[None, None, None]:
     oldest = now - lua.to_microseconds(q.options.number("max-worker-age"))
-    old = [name for name, heard in q.workers.last_seen.items() if heard <= oldest]
+    old = [name for name, last_seen in q.workers.last_seen.items() if last_seen <= oldest]
     for done, name in enumerate(old, 1):
-        if q.engine.unavailable:
+        if q.engine.unavailable_reason:
             return  # it would change settings
-        if q.is_listed(name) and q.workers.last_seen.get(name, now) <= oldest:
+        if q.is_in_database(name) and q.workers.last_seen.get(name, now) <= oldest:
             q.workers.forget(name)
         if done % SLICE_SIZE == 0:
             yield
 
 
-def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[str], list[str]]]]:
+def _held_by(
+    q: QlessState, now: int
+) -> Generator[None, None, dict[str, tuple[list[str], list[str]]]]:
     """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     leased = yield from filter_in_slices(
         jobs_to_examine(q.engine.tables.leased),
-        lambda job: job.holder_protocol == QLESS and q.is_listed(job.queue),
+        lambda job: job.holder_protocol == QLESS and q.is_in_database(job.queue),
     )
     rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(leased))
     found: dict[str, tuple[list[str], list[str]]] = {}
@@ -216,9 +224,9 @@ def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[s
         if details is None or details.lapsed_at is None:  # else its worker knows of the lost lock
             running, stalled = found.setdefault(job.holder, ([], []))
             if job.deadline >= now:
-                running.append(q.local(job.jid))
+                running.append(q.client_name(job.jid))
             if job.deadline <= now:
-                stalled.append(q.local(job.jid))
+                stalled.append(q.client_name(job.jid))
         if done % SLICE_SIZE == 0:
             yield
     return found
@@ -227,38 +235,38 @@ def _held_by(q: Qless, now: int) -> Generator[None, None, dict[str, tuple[list[s
 # Tags
 
 
-def tags_get(q: Qless, args: Args) -> Any:
-    """tag, offset, count"""
+def tags_get(q: QlessState, args: Args) -> Any:
+    """Return a page of the jids of the jobs with a tag. Arguments: tag, offset, count."""
     tag = text(args, 0, 'Tag(): Arg "tag" missing')
-    offset = int(number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
-    count = int(number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
-    return at_once_if_short(_tagged(q, tag, offset, count))
+    offset = int(parse_number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
+    count = int(parse_number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
+    return run_if_short(_tagged(q, tag, offset, count))
 
 
-def _tagged(q: Qless, tag: str, offset: int, count: int) -> Generator[None, None, bytes]:
+def _tagged(q: QlessState, tag: str, offset: int, count: int) -> Generator[None, None, bytes]:
     """Return the jobs with a tag, by the time it was added, then by jid."""
     tagged_at = q.tags.get(tag, {})
     rows: list[tuple[int, str, int]] = []
     for examined_rows, seq in enumerate(list(tagged_at), 1):
         job = q.engine.job(seq)
-        if job is not None and q.is_listed(job.queue):
+        if job is not None and q.is_in_database(job.queue):
             rows.append((tagged_at.get(seq, 0), job.jid, examined_rows))
         if examined_rows % SLICE_SIZE == 0:
             yield
     order = yield from sort_in_slices(rows)
     first, end = range_of(len(order), offset, offset + count - 1)
-    names = yield from map_in_slices(order[first:end], lambda row: q.local(row[1]))
+    names = yield from map_in_slices(order[first:end], lambda row: q.client_name(row[1]))
     return b'{"total":%d,"jobs":%b}' % (len(order), (yield from strings_in_slices(names)))
 
 
-def tags_top(q: Qless, args: Args) -> Any:
-    """offset, count: tags of two jobs or more, the most used first"""
-    offset = int(number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
-    count = int(number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
-    return at_once_if_short(_most_used(q, offset, count))
+def tags_top(q: QlessState, args: Args) -> Any:
+    """Return the tags of two jobs or more, the most used first. Arguments: offset, count."""
+    offset = int(parse_number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
+    count = int(parse_number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
+    return run_if_short(_most_used(q, offset, count))
 
 
-def _most_used(q: Qless, offset: int, count: int) -> Generator[None, None, bytes]:
+def _most_used(q: QlessState, offset: int, count: int) -> Generator[None, None, bytes]:
     used: list[tuple[int, str]] = []
     examined_rows = 0
     for tag in list(q.tags):
@@ -266,7 +274,7 @@ def _most_used(q: Qless, offset: int, count: int) -> Generator[None, None, bytes
         jobs = 0
         for seq in seqs if len(seqs) > 1 else ():
             job = q.engine.job(seq)
-            jobs += job is not None and q.is_listed(job.queue)
+            jobs += job is not None and q.is_in_database(job.queue)
             examined_rows += 1
             if examined_rows % SLICE_SIZE == 0:
                 yield
@@ -276,27 +284,29 @@ def _most_used(q: Qless, offset: int, count: int) -> Generator[None, None, bytes
         if examined_rows % SLICE_SIZE == 0:
             yield
     order = yield from reverse_sort_in_slices(used)
-    names = [tag for _, tag in limited(order, offset, count)]
+    names = [tag for _, tag in page_or_rest(order, offset, count)]
     return (yield from strings_in_slices(names))
 
 
 # Statistics
 
 
-def stats(q: Qless, now: int, args: Args) -> Any:
-    """queue, date"""
+def stats(q: QlessState, now: int, args: Args) -> Any:
+    """Return the statistics of a queue on one day. Arguments: queue, date."""
     queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
-    date = lua.to_microseconds(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
-    return at_once_if_short(_stats(q, now, queue, date // DAY))
+    date = lua.to_microseconds(
+        parse_number(args, 1, 'Stats(): Arg "date" missing or not a number: ')
+    )
+    return run_if_short(_stats(q, now, queue, date // DAY))
 
 
-def _stats(q: Qless, now: int, queue: str, number_of_day: int) -> Generator[None, None, bytes]:
-    failed = yield from failed_on(q, queue, number_of_day)
-    day = q.engine.queue_days().get((queue, number_of_day)) or QueueDay(queue, number_of_day)
+def _stats(q: QlessState, now: int, queue: str, day_number: int) -> Generator[None, None, bytes]:
+    failed = yield from failed_on(q, queue, day_number)
+    day = q.engine.queue_days().get((queue, day_number)) or QueueDay(queue, day_number)
     today = now // DAY
-    with_histogram = today - number_of_day < q.options.number("histogram-history")
-    if today - number_of_day >= q.options.number("stats-history"):
-        day = QueueDay(queue, number_of_day)
+    with_histogram = today - day_number < q.options.number("histogram-history")
+    if today - day_number >= q.options.number("stats-history"):
+        day = QueueDay(queue, day_number)
     return lua.encode(
         {
             "run": _spread(day.run, with_histogram=with_histogram),
@@ -308,24 +318,24 @@ def _stats(q: Qless, now: int, queue: str, number_of_day: int) -> Generator[None
     )
 
 
-def failed_on(q: Qless, queue: str, number_of_day: int) -> Generator[None, None, int]:
+def failed_on(q: QlessState, queue: str, day_number: int) -> Generator[None, None, int]:
     """Return the number of failed jobs of a queue whose last failure was on that day."""
 
     def failed_then(job: Job) -> bool:
         return (
             job.queue == queue
             and job.failure is not None
-            and job.failure.last_at // DAY == number_of_day
+            and job.failure.last_at // DAY == day_number
         )
 
     found = yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead), failed_then)
     return len(found) + len(
-        (yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead_kept), failed_then))
+        (yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead_untrimmed), failed_then))
     )
 
 
 def _spread(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:
-    """Return statistics with the keys of the code and the keys of the spec."""
+    """Return statistics with the keys of qless-core and the keys of the spec."""
     slots = spread.histogram if with_histogram else {}
     return {
         "std": float(b"%.14g" % spread.variance**0.5),

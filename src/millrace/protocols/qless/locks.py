@@ -17,21 +17,21 @@ from millrace.engine.states import DEAD, LEASED, READY
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
-from .arguments import Args, number, text, texts
+from .arguments import Args, parse_number, text, texts
 from .errors import ScriptError
 from .job_view import (
     data_of,
-    waits_since,
+    wait_start,
 )
-from .state import Qless, is_held
+from .state import QlessState, is_held
 
 
-def pop(q: Qless, now: int, args: Args) -> list[Job]:
-    """queue, worker, count"""
+def pop(q: QlessState, now: int, args: Args) -> list[Job]:
+    """Lease up to `count` jobs of a queue, and return them. Arguments: queue, worker, count."""
     local = text(args, 0, "Queue(): no queue name provided")
     queue = q.queue_name(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
-    count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
+    count = parse_number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
     engine = q.engine
     if q.is_paused(queue):
         return []
@@ -44,13 +44,13 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     until = now + q.options.heartbeat(queue)
     popped: list[Job] = []
     usage: dict[str, int] = {}
-    for job in _invalidate(q, queue, now, count, usage):
+    for job in _end_expired_locks(q, queue, now, count, usage):
         # The loss of the old locks may have freed room that other waiting clients have taken since.
         if job.state == READY and q.throttles.has_room_again(job, usage, now):
-            engine.lease_job(job, worker, QLESS, now, until, waits_since)
+            engine.lease_job(job, worker, QLESS, now, until, wait_start)
             popped.append(job)
     throttled = bool(q.throttles)
-    if throttled and not q.throttles.room(queue, now):
+    if throttled and not q.throttles.has_room(queue, now):
         count = len(popped)
     q.engine.recurring.spawn(queue, now, count - len(popped))
     engine.promote_due(queue, now, count - len(popped))
@@ -58,7 +58,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
         popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
         count = len(popped)
     while len(popped) < count:
-        found = engine.lease((queue,), worker, QLESS, now, until, waits_since)
+        found = engine.lease((queue,), worker, QLESS, now, until, wait_start)
         if found is None:
             break
         popped.append(found)
@@ -70,17 +70,21 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     return popped
 
 
-def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
-    """Return the jobs whose locks have expired, after the notification and the grace period. Add
-    the usage of their throttles before the expiry to `usage`.
+def _end_expired_locks(
+    q: QlessState, queue: str, now: int, count: float, usage: dict[str, int]
+) -> list[Job]:
+    """Report expired locks, and count the attempts whose grace period has ended. Return the jobs of
+    these attempts that are ready again. Add their throttles' usage to `usage`.
     """
     lost: list[Job] = []
     for job in q.engine.deadlines.expired(queue, now, count):
         q.throttles.note_usage(job, usage)
         details = ensure_details(job)
-        grace = 0 if q.publisher.early else lua.to_microseconds(q.options.number("grace-period"))
+        grace = (
+            0 if q.publisher.is_dialect_a else lua.to_microseconds(q.options.number("grace-period"))
+        )
         if details.lapsed_at is None or grace <= 0:
-            _lose_lock(q, job, details, now, grace)
+            _start_grace(q, job, details, now, grace)
             if grace > 0:
                 continue
         details.lapsed_at = None
@@ -89,7 +93,7 @@ def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, i
     return lost
 
 
-def _lose_lock(q: Qless, job: Job, details: JobDetails, now: int, grace: int) -> None:
+def _start_grace(q: QlessState, job: Job, details: JobDetails, now: int, grace: int) -> None:
     q.publisher.tracked("stalled", job.jid)
     details.add_entry("timed-out", now, q.options.max_history)
     details.lapsed_at = job.deadline
@@ -97,9 +101,9 @@ def _lose_lock(q: Qless, job: Job, details: JobDetails, now: int, grace: int) ->
     q.engine.renew(job, now + max(0, grace), now, expired=True)
 
 
-def _count_lost_attempt(q: Qless, job: Job, details: JobDetails, now: int) -> bool:
+def _count_lost_attempt(q: QlessState, job: Job, details: JobDetails, now: int) -> bool:
     """Count a lost attempt, and return whether the job is ready for another one."""
-    worker, queue = job.holder, q.local(job.queue)
+    worker, queue = job.holder, q.client_name(job.queue)
     group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
     cause = "failed" if job.origin == QLESS else "expired"
     q.engine.fail(job, now, QLESS, group, message, [], cause=cause)
@@ -111,20 +115,20 @@ def _count_lost_attempt(q: Qless, job: Job, details: JobDetails, now: int) -> bo
     return job.state == READY
 
 
-def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
-    """queue, count"""
+def peek(q: QlessState, now: int, args: Args, *, offset: int = 0) -> list[Job]:
+    """Return the jobs that the next pops would get. Arguments: queue, count."""
     queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
-    count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
+    count = parse_number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
     found = q.engine.deadlines.expired(queue, now, offset + count)
     q.engine.recurring.spawn(queue, now, offset + count - len(found))
     known = q.engine.queue(queue)
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:
-        found += _with_due(q, known, now, wanted)[:wanted]
+        found += _ready_and_due_jobs(q, known, now, wanted)[:wanted]
     return found[offset:]
 
 
-def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
+def _ready_and_due_jobs(q: QlessState, queue: Queue, now: int, wanted: int) -> list[Job]:
     """Return the first ready jobs, and jobs that are due by the clock of the client, in order."""
     ready = list(queue.ready.first(wanted))
     due = q.engine.deadlines.find_due(queue.name, now, wanted)
@@ -139,8 +143,10 @@ def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
 # Holding a job
 
 
-def heartbeat(q: Qless, now: int, args: Args) -> int:
-    """jid, worker, data"""
+def heartbeat(q: QlessState, now: int, args: Args) -> int:
+    """Extend the lock of a job, and return its new expiry time in seconds. Arguments: jid, worker,
+    data.
+    """
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')  # spelled as in the original
     data = checked_data(q, now, jid, worker, args[2]) if len(args) > 2 else None
@@ -159,19 +165,19 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     return math.trunc(job.deadline / 1_000_000)
 
 
-def timeout(q: Qless, now: int, args: Args) -> None:
-    """jids"""
+def timeout(q: QlessState, now: int, args: Args) -> None:
+    """Remove the locks of jobs. Arguments: jids."""
     for jid in texts(args):
         known = q.find(jid)
         if known is None:
             raise ScriptError(f"Timeout(): Job {jid} does not exist")
         if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
-    for job in dict.fromkeys(job.seq for job in map(q.find, texts(args)) if job is not None):
-        revoke(q, now, q.engine.tables.jobs[job], now)
+    for seq in dict.fromkeys(job.seq for job in map(q.find, texts(args)) if job is not None):
+        revoke(q, now, q.engine.tables.jobs[seq], now)
 
 
-def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
+def revoke(q: QlessState, now: int, job: Job, job_time: int) -> None:
     """Remove the lock of a job; the next pop returns it. `job_time` is the time in its history."""
     details = ensure_details(job)
     details.add_entry("timed-out", job_time, q.options.max_history)
@@ -180,12 +186,12 @@ def revoke(q: Qless, now: int, job: Job, job_time: int) -> None:
     q.engine.release(job, now, counted=True)
 
 
-def checked_data(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
+def checked_data(q: QlessState, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
     """Check that the data that a worker sends for its job is JSON according to cjson. The worker
     may always return the data that it received: data of other protocols may be invalid for cjson.
     """
     try:
-        return lua.check(data)
+        return lua.check_json(data)
     except ScriptError:
         job = q.find_held(jid, worker, now)
         if data is None or job is None or data != data_of(q.engine, job):

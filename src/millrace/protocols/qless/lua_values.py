@@ -9,7 +9,7 @@ import msgspec
 
 from .errors import ScriptError
 from .names import escape_json, restore_bytes
-from .resp import Parts
+from .resp import BulkStringParts
 
 Number = int | float
 
@@ -48,21 +48,21 @@ def tonumber(word: bytes | None) -> Number | None:
     return found if abs(found) < 10**15 else float(found)
 
 
-def number(value: Number) -> bytes:
-    """Format a number with `%.14g`. Times have four decimals."""
+def format_number(value: Number) -> bytes:
+    """Format a number with `%.14g`, which leaves four decimals for a time."""
     if isinstance(value, int):
         return b"%d" % value if -(10**14) < value < 10**14 else b"%.14g" % value
     return b"%.14g" % value
 
 
-def whole(value: Number) -> int:
+def to_int64(value: Number) -> int:
     """Truncate a number to an integer, limited to 64 bits."""
     return max(-(1 << 63), min(int(value), (1 << 63) - 1))
 
 
-def seconds(microseconds: int) -> bytes:
+def format_seconds(microseconds: int) -> bytes:
     whole, rest = divmod(microseconds, 1_000_000)
-    return b"%d" % whole if not rest else number(microseconds / 1_000_000)
+    return b"%d" % whole if not rest else format_number(microseconds / 1_000_000)
 
 
 def to_microseconds(value: Number) -> int:
@@ -72,8 +72,8 @@ def to_microseconds(value: Number) -> int:
     return 10**17 if value > 0 else -(10**17)
 
 
-def clock(value: Number) -> int:
-    """Return the time of a caller's clock. Times before 1970 do not exist."""
+def parse_clock(value: Number) -> int:
+    """Convert the time of a caller from seconds to microseconds. A time before 1970 becomes 0."""
     return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, to_microseconds(value))
 
 
@@ -82,43 +82,43 @@ def encode(value: Any) -> bytes:
     return restore_bytes(_encode(value))
 
 
-def event(fields: dict[str, Any]) -> bytes:
+def encode_event(fields: dict[str, Any]) -> bytes:
     """Encode the payload of an event, in the given order, with `/` escaped as in cjson."""
     return encode(fields).replace(b"/", b"\\/")
 
 
-def string(text: str) -> bytes:
+def encode_string(text: str) -> bytes:
     return encode(text)
 
 
-def strings(texts: list[str]) -> bytes:
+def encode_strings(texts: list[str]) -> bytes:
     """Return a JSON list of strings. An empty list is `{}`."""
     return encode(texts) if texts else EMPTY_LIST
 
 
-def listed(items: list[Any]) -> Any:
-    """Return a JSON list of items that are already JSON, `Parts` if one of them is in parts. An
-    empty list is `{}`.
+def join_list(items: list[Any]) -> Any:
+    """Return a JSON list of items that are already JSON, `BulkStringParts` if one of them is in
+    parts. An empty list is `{}`.
     """
     if not items:
         return EMPTY_LIST
-    if any(isinstance(item, Parts) for item in items):
-        return _listed_parts(items)
+    if any(isinstance(item, BulkStringParts) for item in items):
+        return _join_list_parts(items)
     return b"[%b]" % b",".join(items)
 
 
-def _listed_parts(items: list[Any]) -> Parts:
+def _join_list_parts(items: list[Any]) -> BulkStringParts:
     parts: list[bytes] = []
     small: list[bytes] = [b"["]
     for number, item in enumerate(items):
         if number:
             small.append(b",")
-        if isinstance(item, Parts):
+        if isinstance(item, BulkStringParts):
             parts += (b"".join(small), *item.parts)
             small = []
         else:
             small.append(item)
-    return Parts([*parts, b"".join([*small, b"]"])])
+    return BulkStringParts([*parts, b"".join([*small, b"]"])])
 
 
 def decode(data: bytes | None) -> Any:
@@ -129,7 +129,7 @@ def decode(data: bytes | None) -> Any:
     _check_depth(data)
     try:
         value = _decode(data)
-        return _decode(_BIG.sub(_as_float, data)) if _BIG_PERHAPS.search(data) else value
+        return _decode(_BIG.sub(_as_float, data)) if _MAY_HAVE_BIG_NUMBER.search(data) else value
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ScriptError(_error_message(data, error)) from None
 
@@ -145,16 +145,16 @@ def _check_depth(data: bytes) -> None:
         return
     depth = 0
     for match in _BRACKETS.finditer(data):
-        sign = match[0]
-        if sign in {b"[", b"{"}:
+        token = match[0]
+        if token in {b"[", b"{"}:
             depth += 1
             if depth > MAX_DEPTH:
                 raise ScriptError(f"Found too many nested data structures ({depth})")
-        elif sign in {b"]", b"}"}:
+        elif token in {b"]", b"}"}:
             depth -= 1
 
 
-_BIG_PERHAPS: Final = re.compile(rb"[0-9]{19}")
+_MAY_HAVE_BIG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _BIG: Final = re.compile(
     rb'"(?:[^"\\]++|\\.)*+"|-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+', re.DOTALL
 )
@@ -169,7 +169,7 @@ def _as_float(match: re.Match[bytes]) -> bytes:
     return word if fits else word + b"e0"
 
 
-def check(data: bytes | None) -> bytes:
+def check_json(data: bytes | None) -> bytes:
     """Check that the bytes are JSON, and return them unchanged."""
     if data is None:
         raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
@@ -229,7 +229,7 @@ def _lua_type(value: Any) -> str:
 MAX_EXPLAINED_BYTES: Final = 10_000
 _AT: Final = re.compile(r"\(byte (\d+)\)")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
-_SIGNS: Final = {
+_PUNCTUATION: Final = {
     b"{": "T_OBJ_BEGIN",
     b"}": "T_OBJ_END",
     b"[": "T_ARR_BEGIN",
@@ -249,7 +249,7 @@ _VALUE: Final = {"T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL", "T_OBJ_BEGIN", "
 
 
 def _error_message(data: bytes, error: Exception) -> str:
-    inside: list[str] = []
+    open_brackets: list[str] = []
     wanted, allowed, at = "value", _VALUE, 0
     while len(data) <= MAX_EXPLAINED_BYTES:
         found, at, end = _token(data, at)
@@ -258,17 +258,17 @@ def _error_message(data: bytes, error: Exception) -> str:
         if found == "T_END":
             break  # cjson would have accepted it
         if found in {"T_OBJ_BEGIN", "T_ARR_BEGIN"}:
-            inside.append(found)
+            open_brackets.append(found)
         elif found in {"T_OBJ_END", "T_ARR_END"}:
-            inside.pop()
-        wanted, allowed = _next(found, inside, wanted)
+            open_brackets.pop()
+        wanted, allowed = _next(found, open_brackets, wanted)
         at = end
     place = _AT.search(str(error))
     where = int(place[1]) if place else len(data)
     return f"Expected value but found invalid token at character {where + 1}"
 
 
-def _next(found: str, inside: list[str], wanted: str) -> tuple[str, set[str]]:
+def _next(found: str, open_brackets: list[str], wanted: str) -> tuple[str, set[str]]:
     """Return the tokens that may follow a valid token."""
     if found == "T_OBJ_BEGIN":
         return "object key string", {"T_STRING", "T_OBJ_END"}
@@ -278,13 +278,13 @@ def _next(found: str, inside: list[str], wanted: str) -> tuple[str, set[str]]:
         return "colon", {"T_COLON"}
     if found == "T_COLON":
         return "value", _VALUE
-    if found == "T_COMMA" and inside[-1] == "T_OBJ_BEGIN":
+    if found == "T_COMMA" and open_brackets[-1] == "T_OBJ_BEGIN":
         return "object key string", {"T_STRING"}
     if found == "T_COMMA":
         return "value", _VALUE
-    if not inside:
+    if not open_brackets:
         return "the end", {"T_END"}
-    if inside[-1] == "T_OBJ_BEGIN":
+    if open_brackets[-1] == "T_OBJ_BEGIN":
         return "comma or object end", {"T_COMMA", "T_OBJ_END"}
     return "comma or array end", {"T_COMMA", "T_ARR_END"}
 
@@ -293,13 +293,13 @@ def _token(data: bytes, at: int) -> tuple[str, int, int]:
     """Return the next token, its start and its end."""
     space = _SPACE.match(data, at)
     start = space.end() if space else at
-    sign = data[start : start + 1]
-    if sign in _SIGNS:
-        return _SIGNS[sign], start, start + 1
+    token = data[start : start + 1]
+    if token in _PUNCTUATION:
+        return _PUNCTUATION[token], start, start + 1
     for name, pattern in _WORDS:
         word = pattern.match(data, start)
         if word is not None:
             return name, start, word.end()
-    if sign == b'"':
+    if token == b'"':
         return "unexpected end of string", len(data), len(data)
     return "invalid token", start, start + 1

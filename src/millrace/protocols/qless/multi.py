@@ -97,14 +97,14 @@ def _content(hub: "QlessHub", key: bytes, position: int) -> Hashable:
     version = view.version(key)
     if version is not None:
         return version
-    kind = view.kind(key)
-    if kind == "zset":
+    key_type = view.key_type(key)
+    if key_type == "zset":
         return hash(tuple(view.scores(key)))
-    if kind == "hash":
+    if key_type == "hash":
         return hash(tuple(view.fields(key)))
-    if kind == "list":
+    if key_type == "list":
         return hash(tuple(view.items(key)))
-    return hash(tuple(view.members(key))) if kind else 0
+    return hash(tuple(view.members(key))) if key_type else 0
 
 
 def queue_command(connection: "QlessConnection", command: Command, words: list[bytes]) -> None:
@@ -163,7 +163,7 @@ def _carry_out(connection: "QlessConnection", transaction: QueuedCommands) -> Sl
     if answer is step:
         running = connection.hub.transactions.start(step, connection)
         while not running.has_ended:
-            connection.work_waits = True  # the end of the transaction wakes it
+            connection.long_command_waits = True  # the end of the transaction wakes it
             yield
         answer = running.result
     reply: Reply = answer

@@ -20,13 +20,13 @@ DEFAULTS: Final[dict[str, Any]] = {
     "jobs-history": 604800,
 }
 #: `<queue>-max-concurrency` is the maximum number of running jobs of a queue.
-MAX_CONCURRENCY: Final = "-max-concurrency"
+MAX_CONCURRENCY_SUFFIX: Final = "-max-concurrency"
 #: Suffixes of the options of one queue, and the prefix of the option that the spec names
 #: differently.
-_QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY, "-max-pop-retry")
-_HEARTBEAT_OF: Final = "heartbeat-"
-#: Options with a default that lists omit.
-UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
+_QUEUE_OPTIONS: Final = ("-heartbeat", MAX_CONCURRENCY_SUFFIX, "-max-pop-retry")
+_HEARTBEAT_PREFIX: Final = "heartbeat-"
+#: Defaults of options that a list of all options omits.
+UNLISTED_DEFAULTS: Final = {"max-worker-age": 86400, "max-job-history": 100}
 
 
 def queue_of_option(option: str) -> str | None:
@@ -36,24 +36,24 @@ def queue_of_option(option: str) -> str | None:
     for ending in _QUEUE_OPTIONS:
         if local.endswith(ending):
             return database + local.removesuffix(ending)
-    if local.startswith(_HEARTBEAT_OF):
-        return database + local.removeprefix(_HEARTBEAT_OF)
+    if local.startswith(_HEARTBEAT_PREFIX):
+        return database + local.removeprefix(_HEARTBEAT_PREFIX)
     return None
 
 
 class QlessOptions:
-    """The options of all databases by the engine's name, and the values that are read often."""
+    """The options of all databases by their names in the engine, and the values read often."""
 
     def __init__(self, engine: Engine, names: DatabaseNames) -> None:
         self._engine = engine
         self._names = names
         self.config: dict[str, str] = {}
-        self._read_often()
+        self._cache_settings()
 
     def load(self) -> None:
         """Read the options from the settings of the engine."""
         self.config = self.stored()
-        self._read_often()
+        self._cache_settings()
         self._limit_queues()
 
     def check(self, option: str) -> None:
@@ -69,8 +69,8 @@ class QlessOptions:
             self.config[option] = value
         self._engine.set_setting(CONFIG_PREFIX + option, None if value is None else value.encode())
         if not self._names.hub.prefix:
-            self._read_often()
-        if option.endswith(MAX_CONCURRENCY):
+            self._cache_settings()
+        if option.endswith(MAX_CONCURRENCY_SUFFIX):
             self._limit_queues()
 
     def _limit_queues(self) -> None:
@@ -79,38 +79,40 @@ class QlessOptions:
         for queue in list(limits.concurrency):
             limits.set_concurrency(queue, 0)
         for option in self.config:
-            maximum = self._given(option) if option.endswith(MAX_CONCURRENCY) else None
+            maximum = (
+                self._numeric_option(option) if option.endswith(MAX_CONCURRENCY_SUFFIX) else None
+            )
             if maximum is not None:
-                limits.set_concurrency(option.removesuffix(MAX_CONCURRENCY), maximum)
+                limits.set_concurrency(option.removesuffix(MAX_CONCURRENCY_SUFFIX), maximum)
 
-    def _read_often(self) -> None:
+    def _cache_settings(self) -> None:
         """Cache the settings that are read often."""
         #: Maximum number of entries in the history of a job.
         self.max_history = int(self.number("max-job-history"))
         #: Retention time and maximum number of completed jobs, for all databases.
         self.completed_retention = lua.to_microseconds(self.number("jobs-history"))
         self.max_completed = self.number("jobs-history-count")
-        self._usual_heartbeat = lua.to_microseconds(self.number("heartbeat"))
+        self._default_heartbeat = lua.to_microseconds(self.number("heartbeat"))
         self._engine.statistics.keep_days = max(KEPT_DAYS, int(self.number("stats-history")))
 
     def number(self, option: str, default: float = 0) -> float:
         """Return a numeric setting. A value that is not a number is ignored."""
-        found = self._given(self._names.scoped(option))
+        found = self._numeric_option(self._names.engine_name(option))
         if found is not None:
             return found
-        return float(DEFAULTS.get(option, UNLISTED.get(option, default)))
+        return float(DEFAULTS.get(option, UNLISTED_DEFAULTS.get(option, default)))
 
-    def _given(self, option: str) -> float | None:
+    def _numeric_option(self, option: str) -> float | None:
         value = self.config.get(option)
         return None if value is None else lua.tonumber(value.encode())
 
     def heartbeat(self, queue: str) -> int:
-        """Return the lock duration of a queue. The spec and the code use different option names."""
+        """Return the lock duration of a queue. The spec and qless-core differ in the option."""
         if not self.config:
-            return self._usual_heartbeat
-        queue = self._names.local(queue)
+            return self._default_heartbeat
+        queue = self._names.client_name(queue)
         for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
-            found = self._given(self._names.scoped(option))
+            found = self._numeric_option(self._names.engine_name(option))
             if found is not None:
                 return lua.to_microseconds(found)
         return lua.to_microseconds(self.number("heartbeat"))

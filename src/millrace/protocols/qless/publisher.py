@@ -27,7 +27,7 @@ class Publisher:
         self._names = names
         self._pubsub = pubsub
         #: Whether the current command is of dialect A or of the spec. Its channels have no prefix.
-        self.early = False
+        self.is_dialect_a = False
 
     @property
     def has_subscribers(self) -> bool:
@@ -40,26 +40,30 @@ class Publisher:
             return
         pubsub, name = self._pubsub, encode_name(channel)
         pubsub.publish(b"ql:" + name, message, changes=True)
-        if channel in _UNPREFIXED_EVENTS and (self.early or name in pubsub.channels):
+        if channel in _UNPREFIXED_EVENTS and (self.is_dialect_a or name in pubsub.channels):
             pubsub.publish(name, message, changes=True)
 
     def log(self, fields: dict[str, Any], worker: str = "") -> None:
         """Publish an event to the worker concerned, then to the log channel."""
         if self.has_subscribers:
-            message = lua.event(fields)
+            message = lua.encode_event(fields)
             if worker:
                 self.publish(f"w:{worker}", message)
             self.publish("log", message)
 
     def lock_lost(self, job: Job) -> None:
         """Publish that a worker has lost its lock on a job."""
-        fields = {"jid": self._names.local(job.jid), "event": "lock_lost", "worker": job.holder}
+        fields = {
+            "jid": self._names.client_name(job.jid),
+            "event": "lock_lost",
+            "worker": job.holder,
+        }
         self.log(fields, job.holder)
 
     def failed(self, job: Job, worker: str, group: str, message: str) -> None:
-        about = {"message": message, "jid": self._names.local(job.jid), "group": group}
+        about = {"message": message, "jid": self._names.client_name(job.jid), "group": group}
         self.log({**about, "event": "failed", "worker": worker})
 
     def tracked(self, event: str, jid: str) -> None:
         if jid in self._engine.annotations.tracked:
-            self.publish(event, encode_name(self._names.local(jid)))
+            self.publish(event, encode_name(self._names.client_name(jid)))

@@ -18,7 +18,7 @@ from .commands import (
     SUBSCRIBER,
     Answer,
     Command,
-    expect,
+    check_argument_count,
     unknown_subcommand,
 )
 from .resp import Push, Reply, encode
@@ -34,49 +34,49 @@ MAX_CHANNEL_NAME: Final = 1000
 #: message a thousand times. The limit is larger than the largest message.
 MAX_UNSENT_BYTES: Final = 80 << 20
 
-Listeners = dict["QlessConnection", None]
+Subscribers = dict["QlessConnection", None]
 
 
 class PubSub:
     def __init__(self, hub: "QlessHub") -> None:
         self._hub = hub
         #: In order of subscription.
-        self.channels: dict[bytes, Listeners] = {}
-        self.patterns: dict[bytes, Listeners] = {}
+        self.channels: dict[bytes, Subscribers] = {}
+        self.patterns: dict[bytes, Subscribers] = {}
 
     def publish(self, channel: bytes, payload: bytes, *, changes: bool) -> int:
         """Send a message to all subscribers, and return their number. `changes`: it reports a
         change.
         """
         receivers = 0
-        listeners = self.channels.get(channel)
-        if listeners:
-            receivers += self._send(listeners, [b"message", channel, payload], changes)
-        for pattern, listeners in self.patterns.items():
+        subscribers = self.channels.get(channel)
+        if subscribers:
+            receivers += self._send(subscribers, [b"message", channel, payload], changes)
+        for pattern, subscribers in self.patterns.items():
             if matcher(pattern)(channel):
                 receivers += self._send(
-                    listeners, [b"pmessage", pattern, channel, payload], changes
+                    subscribers, [b"pmessage", pattern, channel, payload], changes
                 )
         return receivers
 
-    def _send(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
+    def _send(self, subscribers: Subscribers, parts: list[Reply], changes: bool) -> int:
         written: dict[int, bytes] = {}
-        for listener in listeners:
-            if listener.closing:
+        for subscriber in subscribers:
+            if subscriber.closing:
                 continue  # its last reply has been sent
-            message = written.get(listener.protocol)
+            message = written.get(subscriber.resp_version)
             if message is None:
-                message = encode(Push(parts), listener.protocol)
-                written[listener.protocol] = message
-            unsent = listener.unsent_message_bytes if listener.replies else 0
-            listener.unsent_message_bytes = unsent + len(message)
-            if listener.unsent_message_bytes > MAX_UNSENT_BYTES:
-                listener.closing = True  # as Redis closes a subscriber that does not read
-                self._hub.connections_with_messages.add(listener)
+                message = encode(Push(parts), subscriber.resp_version)
+                written[subscriber.resp_version] = message
+            unsent = subscriber.unsent_message_bytes if subscriber.replies else 0
+            subscriber.unsent_message_bytes = unsent + len(message)
+            if subscriber.unsent_message_bytes > MAX_UNSENT_BYTES:
+                subscriber.closing = True  # as Redis closes a subscriber that does not read
+                self._hub.connections_with_messages.add(subscriber)
                 continue
-            listener.add_message(message, must_wait=changes)
-            self._hub.connections_with_messages.add(listener)
-        return len(listeners)
+            subscriber.add_message(message, must_wait=changes)
+            self._hub.connections_with_messages.add(subscriber)
+        return len(subscribers)
 
     def leave(self, connection: "QlessConnection") -> None:
         """Remove all subscriptions of a connection."""
@@ -88,41 +88,47 @@ class PubSub:
         connection.patterns.clear()
 
 
-def _remove(where: dict[bytes, Listeners], name: bytes, connection: "QlessConnection") -> None:
-    listeners = where[name]
-    del listeners[connection]
-    if not listeners:
-        del where[name]
+def _remove(
+    subscribers_by_name: dict[bytes, Subscribers], name: bytes, connection: "QlessConnection"
+) -> None:
+    subscribers = subscribers_by_name[name]
+    del subscribers[connection]
+    if not subscribers:
+        del subscribers_by_name[name]
 
 
 # Commands
 
 
 def _subscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
-    where = connection.hub.pubsub.channels
-    return _begin(connection, "subscribe", args, where, connection.channels)
+    subscribers_by_name = connection.hub.pubsub.channels
+    return _subscribe_to(connection, "subscribe", args, subscribers_by_name, connection.channels)
 
 
 def _psubscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
-    where = connection.hub.pubsub.patterns
-    return _begin(connection, "psubscribe", args, where, connection.patterns)
+    subscribers_by_name = connection.hub.pubsub.patterns
+    return _subscribe_to(connection, "psubscribe", args, subscribers_by_name, connection.patterns)
 
 
 def _unsubscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
-    where = connection.hub.pubsub.channels
-    return _end(connection, "unsubscribe", args, where, connection.channels)
+    subscribers_by_name = connection.hub.pubsub.channels
+    return _unsubscribe_from(
+        connection, "unsubscribe", args, subscribers_by_name, connection.channels
+    )
 
 
 def _punsubscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
-    where = connection.hub.pubsub.patterns
-    return _end(connection, "punsubscribe", args, where, connection.patterns)
+    subscribers_by_name = connection.hub.pubsub.patterns
+    return _unsubscribe_from(
+        connection, "punsubscribe", args, subscribers_by_name, connection.patterns
+    )
 
 
-def _begin(
+def _subscribe_to(
     connection: "QlessConnection",
     word: str,
     args: list[bytes],
-    where: dict[bytes, Listeners],
+    subscribers_by_name: dict[bytes, Subscribers],
     mine: dict[bytes, None],
 ) -> Answer:
     if any(len(name) > MAX_CHANNEL_NAME for name in args):
@@ -131,16 +137,16 @@ def _begin(
         raise ClientError(f"ERR a client may have at most {MAX_SUBSCRIPTIONS} subscriptions")
     for name in args:
         mine[name] = None
-        where.setdefault(name, {})[connection] = None
+        subscribers_by_name.setdefault(name, {})[connection] = None
         connection.reply_value(Push([word, name, connection.subscriptions]))
     return NO_REPLY
 
 
-def _end(
+def _unsubscribe_from(
     connection: "QlessConnection",
     word: str,
     args: list[bytes],
-    where: dict[bytes, Listeners],
+    subscribers_by_name: dict[bytes, Subscribers],
     mine: dict[bytes, None],
 ) -> Answer:
     """Without arguments, unsubscribe from all names. Send one reply if there are none."""
@@ -148,7 +154,7 @@ def _end(
     for name in names:
         if name in mine:
             del mine[name]
-            _remove(where, name, connection)
+            _remove(subscribers_by_name, name, connection)
         connection.reply_value(Push([word, name, connection.subscriptions]))
     if not names:
         connection.reply_value(Push([word, None, connection.subscriptions]))
@@ -162,14 +168,14 @@ def _publish(connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
 def _pubsub(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
     pubsub, what = connection.hub.pubsub, args[0].upper()
     if what == b"CHANNELS":
-        expect(args, 1, 2, "pubsub|channels")
+        check_argument_count(args, 1, 2, "pubsub|channels")
         matches = matcher(check_pattern(args[1] if len(args) == 2 else b"*"))
         return [name for name in pubsub.channels if matches(name)]
     if what == b"NUMSUB":
         counts = ((name, len(pubsub.channels.get(name, ()))) for name in args[1:])
         return [part for pair in counts for part in pair]
     if what == b"NUMPAT":
-        expect(args, 1, 1, "pubsub|numpat")
+        check_argument_count(args, 1, 1, "pubsub|numpat")
         return len(pubsub.patterns)
     raise unknown_subcommand("PUBSUB", args[0])
 

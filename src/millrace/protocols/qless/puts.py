@@ -17,14 +17,23 @@ from millrace.engine.states import BLOCKED, LEASED
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
-from .arguments import Args, jids, number, option_number, options, raw, tags, text
+from .arguments import (
+    Args,
+    argument_or_none,
+    jids,
+    option_number,
+    options,
+    parse_number,
+    tags,
+    text,
+)
 from .dependencies import LONG_LIST, StagedJobs, with_staged
 from .errors import ScriptError
 from .job_view import (
     shown_worker,
 )
 from .names import encode_name
-from .state import Qless
+from .state import QlessState
 
 #: Lease time of workers of other protocols.
 LEASE_DURATION: Final = 1800 * 1_000_000
@@ -32,18 +41,20 @@ DEFAULT_RETRIES: Final = 5
 
 
 def put(
-    q: Qless, now: int, args: Args, staged: StagedJobs | None = None
+    q: QlessState, now: int, args: Args, staged: StagedJobs | None = None
 ) -> bytes | Generator[None, None, bytes]:
-    """worker, queue, jid, klass, data, delay, options"""
+    """Put a job into a queue, and return its jid. Arguments: worker, queue, jid, klass, data,
+    delay, options.
+    """
     queue = text(args, 1, "Queue(): no queue name provided")
     jid = text(args, 2, 'Put(): Arg "jid" missing')
     klass = text(args, 3, 'Put(): Arg "klass" missing')
-    data = lua.check(raw(args, 4))
-    delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
+    data = lua.check_json(argument_or_none(args, 4))
+    delay = parse_number(args, 5, 'Put(): Arg "delay" not a number: ')
     chosen = options(args, 6)
     if chosen and staged is None and len(chosen.get("depends", b"")) > LONG_LIST:
         return with_staged(q, jid, chosen["depends"], lambda found: put(q, now, args, found))
-    name = q.queue_name(queue)  # the port may refuse it: before any change
+    name = q.queue_name(queue)  # checked before any change, because the port may refuse the queue
     job = q.find(jid)
     details = JobDetails() if job is None else ensure_details(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, details.priority
@@ -54,7 +65,7 @@ def put(
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
         depends = jids(chosen["depends"]) if "depends" in chosen and staged is None else []
         if "throttles" in chosen:
-            keys = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
+            keys = [q.engine_throttle_name(tid) for tid in jids(chosen["throttles"])]
             if job is None:
                 details.limits = keys
             else:
@@ -75,11 +86,11 @@ def put(
     if staged is not None and job.state == BLOCKED:
         staged.block(job)
     q.publisher.tracked("put", job.jid)
-    return encode_name(q.local(job.jid))  # the engine chooses an id in place of an empty one
+    return encode_name(q.client_name(job.jid))  # the engine chooses an id in place of an empty one
 
 
-def requeue(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
-    """Put a job that already exists."""
+def requeue(q: QlessState, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
+    """Put a job that already exists. The arguments are those of `put`."""
     jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")
@@ -89,7 +100,7 @@ def requeue(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, byt
 def _retries(chosen: dict[str, bytes], known: int) -> int:
     if "retries" in chosen:
         retries = option_number(chosen["retries"], 'Put(): Arg "retries" not a number: ')
-        return lua.whole(retries)
+        return lua.to_int64(retries)
     return known
 
 
@@ -100,7 +111,7 @@ def _priority(chosen: dict[str, bytes], known: float) -> float:
 
 
 def _create(
-    q: Qless,
+    q: QlessState,
     now: int,
     queue: str,
     jid: str,
@@ -114,7 +125,7 @@ def _create(
     details.add_entry("put", now, q.options.max_history, {"q": queue})
     name = q.queue_name(queue)
     push = NewJob(
-        q.scoped(jid),
+        q.engine_name(jid),
         klass,
         data,
         QLESS,
@@ -131,7 +142,7 @@ def _create(
 
 
 def _move(
-    q: Qless,
+    q: QlessState,
     now: int,
     args: Args,
     queue: str,
@@ -155,12 +166,12 @@ def _move(
     q.engine.move(job, q.queue_name(queue), now, QLESS, due=due, blockers=blockers)
 
 
-def due_time(q: Qless, job: Job, due: int) -> int:
+def due_time(q: QlessState, job: Job, due: int) -> int:
     """Return a due time by the clock of the job: jobs of other protocols follow the server's."""
     return q.engine.caller.server_time(due) if due and job.origin != QLESS else due
 
 
-def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
+def put_again(q: QlessState, now: int, job: Job, queue: str, due: int) -> None:
     """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
     `due` uses the clock of the other times of the job.
     """
@@ -178,7 +189,9 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     q.publisher.tracked("put", job.jid)
 
 
-def blocker_seqs(q: Qless, seq: int, depends: list[str], staged: StagedJobs | None) -> list[int]:
+def blocker_seqs(
+    q: QlessState, seq: int, depends: list[str], staged: StagedJobs | None
+) -> list[int]:
     """Return the existing jobs of these jids. The engine ignores completed jobs. Of staged
     dependencies of the job with this seq, return only the first one.
     """
@@ -189,7 +202,7 @@ def blocker_seqs(q: Qless, seq: int, depends: list[str], staged: StagedJobs | No
 
 
 def _blockers_of_new(
-    q: Qless, jid: str, depends: list[str], staged: StagedJobs | None
+    q: QlessState, jid: str, depends: list[str], staged: StagedJobs | None
 ) -> list[int]:
     seq = q.engine.next_seq
     blockers = blocker_seqs(q, seq, depends, staged)
@@ -198,7 +211,7 @@ def _blockers_of_new(
     return blockers
 
 
-COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
+COMMANDS: Final[dict[str, Callable[[QlessState, int, Args], Any]]] = {
     "put": put,
     "requeue": requeue,
 }

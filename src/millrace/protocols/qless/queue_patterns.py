@@ -13,11 +13,11 @@ from millrace.protocols.errors import ClientError
 from . import lua_values as lua
 from .arguments import texts
 from .dialect_a import Call
-from .errors import QlessRefused, ScriptError
+from .errors import ChangeRefused, ScriptError
 from .names import decode_name
 from .resp import Reply
 from .scratch import scratch_prefix
-from .state import PATTERNS, Qless
+from .state import PATTERNS_PREFIX, QlessState
 
 _IDENTIFIERS: Final = "identifiers"
 _PRIORITIES: Final = "priorities"
@@ -26,35 +26,35 @@ _QMORE_PRIORITIES: Final = b"qmore:priority"
 #: Maximum size of the patterns of each kind, in bytes.
 MAX_PATTERN_BYTES: Final = 1 << 20
 _ANY_QUEUE: Final = '["*"]'
-_IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
+_DEFAULT_PRIORITY: Final = '{"fairly": false, "pattern": ["default"]}'
 
 
-def _setting_key(q: Qless, kind: str) -> str:
+def _setting_key(q: QlessState, name: str) -> str:
     """Return the key of the setting with the patterns of the current database."""
-    return PATTERNS + q.scoped(kind)
+    return PATTERNS_PREFIX + q.engine_name(name)
 
 
-def is_kept(q: Qless, kind: str) -> bool:
-    return _setting_key(q, kind) in q.engine.settings
+def is_stored(q: QlessState, name: str) -> bool:
+    return _setting_key(q, name) in q.engine.settings
 
 
-def kept_identifiers(q: Qless) -> dict[str, str]:
+def stored_identifiers(q: QlessState) -> dict[str, str]:
     """Return the queues that each identifier matches: JSON lists by name."""
-    kept = q.engine.settings.get(_setting_key(q, _IDENTIFIERS))
-    return {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
+    stored = q.engine.settings.get(_setting_key(q, _IDENTIFIERS))
+    return {} if stored is None else msgspec.msgpack.decode(stored, type=dict[str, str])
 
 
-def kept_priorities(q: Qless) -> list[str]:
+def stored_priorities(q: QlessState) -> list[str]:
     """Return the priority patterns, which define the polling order of queues: JSON objects."""
-    kept = q.engine.settings.get(_setting_key(q, _PRIORITIES))
-    return [] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
+    stored = q.engine.settings.get(_setting_key(q, _PRIORITIES))
+    return [] if stored is None else msgspec.msgpack.decode(stored, type=list[str])
 
 
-def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
+def _store(q: QlessState, key: str, value: dict[str, str] | list[str]) -> None:
     packed = msgspec.msgpack.encode(value)
     if len(packed) > MAX_PATTERN_BYTES:
         raise ClientError(
-            f"OOM command not allowed: patterns have room for {MAX_PATTERN_BYTES} bytes"
+            f"OOM command not allowed: the patterns may use at most {MAX_PATTERN_BYTES} bytes"
         )
     q.engine.set_setting(_setting_key(q, key), packed if value else None)
 
@@ -63,16 +63,17 @@ def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
 
 
 def get_identifiers(api: Any, call: Call) -> Reply:
-    found = kept_identifiers(api.qless)
+    found = stored_identifiers(api.qless)
     if not found:
         legacy = (
-            api.hub.scratch.hash_at(_own(api, _QMORE_IDENTIFIERS), _server_time(api, call)) or {}
+            api.hub.scratch.hash_at(_scratch_name(api, _QMORE_IDENTIFIERS), _server_time(api, call))
+            or {}
         )
         found = {decode_name(name): decode_name(value) for name, value in legacy.items()}
     return lua.encode({"default": _ANY_QUEUE, **found})
 
 
-def _own(api: Any, key: bytes) -> bytes:
+def _scratch_name(api: Any, key: bytes) -> bytes:
     """Return the scratch key of the current database."""
     prefix: str = api.hub.prefix
     return scratch_prefix(int(prefix[2:-1]) if prefix else 0) + key
@@ -89,25 +90,26 @@ def set_identifiers(api: Any, call: Call) -> Reply:
     if len(call.args) % 2:
         raise ScriptError("Odd number of identifier patterns: table: 0x0")
     given = zip(texts(call.args[::2]), call.args[1::2], strict=True)
-    chosen = {name: decode_name(value) for name, value in given if _filled(value)}
+    chosen = {name: decode_name(value) for name, value in given if _has_items(value)}
     chosen.setdefault("default", _ANY_QUEUE)
-    _keep(api.qless, _IDENTIFIERS, chosen)
-    api.hub.scratch.delete(_own(api, _QMORE_IDENTIFIERS), _server_time(api, call))
+    _store(api.qless, _IDENTIFIERS, chosen)
+    api.hub.scratch.delete(_scratch_name(api, _QMORE_IDENTIFIERS), _server_time(api, call))
     return None
 
 
-def _filled(value: bytes) -> bool:
+def _has_items(value: bytes) -> bool:
     return bool(lua.decode_list(value))
 
 
 def get_priorities(api: Any, call: Call) -> Reply:
-    found = kept_priorities(api.qless)
+    found = stored_priorities(api.qless)
     if not found:
         legacy = (
-            api.hub.scratch.list_at(_own(api, _QMORE_PRIORITIES), _server_time(api, call)) or []
+            api.hub.scratch.list_at(_scratch_name(api, _QMORE_PRIORITIES), _server_time(api, call))
+            or []
         )
         found = list(map(decode_name, legacy))
-    return lua.encode(found or [_IN_TURN])
+    return lua.encode(found or [_DEFAULT_PRIORITY])
 
 
 def set_priorities(api: Any, call: Call) -> Reply:
@@ -116,9 +118,9 @@ def set_priorities(api: Any, call: Call) -> Reply:
     """
     chosen = texts(call.args)
     if chosen and not any(_pattern(value) == ["default"] for value in call.args):
-        chosen.append(_IN_TURN)
-    _keep(api.qless, _PRIORITIES, chosen)
-    api.hub.scratch.delete(_own(api, _QMORE_PRIORITIES), _server_time(api, call))
+        chosen.append(_DEFAULT_PRIORITY)
+    _store(api.qless, _PRIORITIES, chosen)
+    api.hub.scratch.delete(_scratch_name(api, _QMORE_PRIORITIES), _server_time(api, call))
     return None
 
 
@@ -132,33 +134,33 @@ def _pattern(value: bytes) -> Any:
 # Keys
 
 
-def add_identifiers(q: Qless, fields: dict[bytes, bytes]) -> int:
+def add_identifiers(q: QlessState, fields: dict[bytes, bytes]) -> int:
     """Add identifiers, and return the number of new names."""
-    _refuse_if_halted(q)
-    have = kept_identifiers(q)
+    _refuse_if_unavailable(q)
+    stored = stored_identifiers(q)
     given = {decode_name(name): decode_name(value) for name, value in fields.items()}
-    _keep(q, _IDENTIFIERS, {**have, **given})
-    return len(given.keys() - have.keys())
+    _store(q, _IDENTIFIERS, {**stored, **given})
+    return len(given.keys() - stored.keys())
 
 
-def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
+def add_priorities(q: QlessState, items: list[bytes], *, left: bool) -> int:
     """Add patterns one by one at one end of the list, and return the new length."""
-    _refuse_if_halted(q)
-    have, given = kept_priorities(q), list(map(decode_name, items))
-    have = [*reversed(given), *have] if left else [*have, *given]
-    _keep(q, _PRIORITIES, have)
-    return len(have)
+    _refuse_if_unavailable(q)
+    stored, given = stored_priorities(q), list(map(decode_name, items))
+    stored = [*reversed(given), *stored] if left else [*stored, *given]
+    _store(q, _PRIORITIES, stored)
+    return len(stored)
 
 
-def forget(q: Qless, name: str) -> bool:
-    """Remove all identifiers or all priorities."""
-    if not is_kept(q, name):
+def remove_patterns(q: QlessState, name: str) -> bool:
+    """Remove all identifiers or all priorities. Return False if there are none."""
+    if not is_stored(q, name):
         return False
-    _refuse_if_halted(q)
+    _refuse_if_unavailable(q)
     q.engine.set_setting(_setting_key(q, name), None)
     return True
 
 
-def _refuse_if_halted(q: Qless) -> None:
-    if q.engine.unavailable:
-        raise QlessRefused
+def _refuse_if_unavailable(q: QlessState) -> None:
+    if q.engine.unavailable_reason:
+        raise ChangeRefused

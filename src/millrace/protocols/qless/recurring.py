@@ -6,36 +6,47 @@ from millrace.engine.recurring import RecurringJob
 from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
-from .arguments import Args, number, option_number, options, raw, tags, text, texts
+from .arguments import (
+    Args,
+    argument_or_none,
+    option_number,
+    options,
+    parse_number,
+    tags,
+    text,
+    texts,
+)
 from .errors import ScriptError
 from .names import decode_name, encode_name
-from .state import Qless
+from .state import QlessState
 
 
-def recur(q: Qless, now: int, args: Args) -> bytes:
-    """queue, jid, klass, data, "interval", seconds, offset, options"""
+def recur(q: QlessState, now: int, args: Args) -> bytes:
+    """Create or replace a recurring job, and return its jid. Arguments: queue, jid, klass, data,
+    "interval", seconds, offset, options.
+    """
     queue = text(args, 0, "Queue(): no queue name provided")
     jid = text(args, 1, 'RecurringJob On(): Arg "jid" missing')
     klass = text(args, 2, 'RecurringJob On(): Arg "klass" missing')
     spec = text(args, 4, 'RecurringJob On(): Arg "spec" missing')
-    data = lua.check(raw(args, 3))
+    data = lua.check_json(argument_or_none(args, 3))
     if spec != "interval":
         raise ScriptError(f'Recur(): schedule type "{spec}" unknown')
-    interval = number(args, 5, 'Recur(): Arg "interval" not a number: ')
-    offset = number(args, 6, 'Recur(): Arg "offset" not a number: ')
+    interval = parse_number(args, 5, 'Recur(): Arg "interval" not a number: ')
+    offset = parse_number(args, 6, 'Recur(): Arg "offset" not a number: ')
     if interval <= 0:
         raise ScriptError('Recur(): Arg "interval" must be greater than 0')
     chosen = options(args, 7)
-    known = q.recurring.get(q.scoped(jid))
+    known = q.recurring.get(q.engine_name(jid))
     queue = q.queue_name(queue)
     recurring = RecurringJob(
-        q.scoped(jid),
+        q.engine_name(jid),
         klass,
         data,
         queue,
         interval,
         _option(chosen, "priority"),
-        lua.whole(_option(chosen, "retries")),
+        lua.to_int64(_option(chosen, "retries")),
         _option(chosen, "backlog"),
         tags(chosen.get("tags", b"[]")),
         max(0, now + lua.to_microseconds(offset)),
@@ -51,8 +62,8 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
     return encode_name(jid)
 
 
-def _throttles(q: Qless, value: bytes) -> list[str]:
-    return [q.scoped_throttle(str(item)) for item in lua.decode_list(value)]
+def _throttles(q: QlessState, value: bytes) -> list[str]:
+    return [q.engine_throttle_name(str(item)) for item in lua.decode_list(value)]
 
 
 def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
@@ -61,41 +72,43 @@ def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
     return option_number(chosen[name], f'Recur(): Arg "{name}" not a number: ')
 
 
-def unrecur(q: Qless, now: int, args: Args) -> int:
-    """jid"""
-    q.delete_recurring(q.scoped(text(args, 0, "Recurring(): no jid provided")))
+def unrecur(q: QlessState, now: int, args: Args) -> int:
+    """Delete a recurring job, and return 1. Arguments: jid."""
+    q.delete_recurring(q.engine_name(text(args, 0, "Recurring(): no jid provided")))
     return 1
 
 
-def get(q: Qless, now: int, args: Args, *, decoded: bool = False) -> bytes | None:
-    """jid; `decoded`: the data as JSON, not as a string"""
-    recurring = q.recurring.get(q.scoped(text(args, 0, "Recurring(): no jid provided")))
-    return None if recurring is None else shown(q, recurring, decoded=decoded)
+def get(q: QlessState, now: int, args: Args, *, decoded: bool = False) -> bytes | None:
+    """Return a recurring job, or None if it does not exist. With `decoded`, the data is JSON, not a
+    string. Arguments: jid.
+    """
+    recurring = q.recurring.get(q.engine_name(text(args, 0, "Recurring(): no jid provided")))
+    return None if recurring is None else recurring_json(q, recurring, decoded=decoded)
 
 
-def shown(q: Qless, recurring: RecurringJob, *, decoded: bool = False) -> bytes:
+def recurring_json(q: QlessState, recurring: RecurringJob, *, decoded: bool = False) -> bytes:
     """Encode a recurring job as in `recur.get`."""
     return (
         b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
         b'"interval":%b,"klass":%b,"backlog":%b,"priority":%b}'
     ) % (
         lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST,
-        lua.string(q.local(recurring.jid)),
+        lua.encode_string(q.client_name(recurring.jid)),
         recurring.retries,
-        recurring.payload if decoded else lua.string(decode_name(recurring.payload)),
-        lua.string(q.local(recurring.queue)),
+        recurring.payload if decoded else lua.encode_string(decode_name(recurring.payload)),
+        lua.encode_string(q.client_name(recurring.queue)),
         recurring.count,
-        lua.number(recurring.interval),
-        lua.string(recurring.kind),
-        lua.number(recurring.backlog),
-        lua.number(recurring.priority),
+        lua.format_number(recurring.interval),
+        lua.encode_string(recurring.kind),
+        lua.format_number(recurring.backlog),
+        lua.format_number(recurring.priority),
     )
 
 
-def update(q: Qless, now: int, args: Args) -> int:
-    """jid, (name, value)..."""
+def update(q: QlessState, now: int, args: Args) -> int:
+    """Change options of a recurring job, and return 1. Arguments: jid, (name, value)..."""
     jid = text(args, 0, "Recurring(): no jid provided")
-    known = q.recurring.get(q.scoped(jid))
+    known = q.recurring.get(q.engine_name(jid))
     if known is None:
         raise ScriptError(f"Recur(): No recurring job {jid}")
     changed = RecurringJob(*known.fields())
@@ -113,19 +126,19 @@ def update(q: Qless, now: int, args: Args) -> int:
     return 1
 
 
-def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
+def _set(q: QlessState, recurring: RecurringJob, name: str, value: bytes) -> None:
     if name in {"priority", "interval", "retries"}:
         found = option_number(value, f'Recur(): Arg "{name}" must be a number: ')
         if name == "interval":
             if found <= 0:
                 raise ScriptError('Recur(): Arg "interval" must be greater than 0')
-            later = lua.to_microseconds(found) - lua.to_microseconds(recurring.interval)
-            recurring.next = max(0, recurring.next + later)
-        setattr(recurring, name, lua.whole(found) if name == "retries" else found)
+            shift = lua.to_microseconds(found) - lua.to_microseconds(recurring.interval)
+            recurring.next = max(0, recurring.next + shift)
+        setattr(recurring, name, lua.to_int64(found) if name == "retries" else found)
     elif name == "backlog":
         recurring.backlog = option_number(value, 'Recur(): Arg "backlog" not a number: ')
     elif name == "data":
-        recurring.payload = lua.check(value)
+        recurring.payload = lua.check_json(value)
     elif name == "klass":
         recurring.kind = decode_name(value)
     elif name == "queue":
@@ -136,28 +149,28 @@ def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
         raise ScriptError(f'Recur(): Unrecognized option "{name}"')
 
 
-def tag(q: Qless, now: int, args: Args) -> bytes:
-    """jid, tags"""
-    recurring = _known(q, args, "Tag")
+def tag(q: QlessState, now: int, args: Args) -> bytes:
+    """Add tags to a recurring job, and return its tags. Arguments: jid, tags."""
+    recurring = _find_recurring(q, args, "Tag")
     recurring.tags = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
     q.put_recurring(recurring)
     return lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST
 
 
-def untag(q: Qless, now: int, args: Args) -> bytes:
-    """jid, tags"""
-    recurring = _known(q, args, "Untag")
-    away = set(texts(args, 1))
-    recurring.tags = [tag for tag in recurring.tags if tag not in away]
+def untag(q: QlessState, now: int, args: Args) -> bytes:
+    """Remove tags from a recurring job, and return the remaining tags. Arguments: jid, tags."""
+    recurring = _find_recurring(q, args, "Untag")
+    removed = set(texts(args, 1))
+    recurring.tags = [tag for tag in recurring.tags if tag not in removed]
     q.put_recurring(recurring)
     return lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST
 
 
-def _known(q: Qless, args: Args, who: str) -> RecurringJob:
+def _find_recurring(q: QlessState, args: Args, command: str) -> RecurringJob:
     jid = text(args, 0, "Recurring(): no jid provided")
-    recurring = q.recurring.get(q.scoped(jid))
+    recurring = q.recurring.get(q.engine_name(jid))
     if recurring is None:
-        raise ScriptError(f"{who}(): Job {jid} does not exist")
+        raise ScriptError(f"{command}(): Job {jid} does not exist")
     return recurring
 
 

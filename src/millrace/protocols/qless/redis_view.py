@@ -1,8 +1,9 @@
 """The keys under `ql:` as Qless would store them in Redis, computed from the engine on each read.
 
-They serve clients that bypass the scripts: lengths of queues, due times, tests. Reading a value
-with a counter or an index takes constant time. The locked, scheduled and blocked jobs of a queue,
-and the jobs of a failure group or a worker, require a scan of all jobs in that state.
+They are for clients that bypass the scripts, for example to read the length of a queue or a due
+time, and for tests. Reading a value with a counter or an index takes constant time. The locked,
+scheduled and blocked jobs of a queue, and the jobs of a failure group or a worker, require a scan
+of all jobs in that state.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
@@ -17,7 +18,12 @@ from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, QueueDay
 from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_all_slices, sort_in_slices
+from millrace.protocols.slices import (
+    SLICE_SIZE,
+    map_in_slices,
+    run_all_slices,
+    sort_in_slices,
+)
 
 from . import fields, listings, queries
 from .computed_keys import (
@@ -32,7 +38,7 @@ from .computed_keys import (
 )
 from .fields import Fields
 from .names import decode_name, encode_name
-from .state import Qless
+from .state import QlessState
 from .writable_keys import PATTERN_KEYS, WritableKeys
 
 #: Names of the sets of a queue, by the state of their jobs.
@@ -46,11 +52,11 @@ LONG_KEY: Final = 100
 
 
 class RedisView:
-    def __init__(self, qless: Qless) -> None:
+    def __init__(self, qless: QlessState) -> None:
         self.qless = qless
         self.engine = qless.engine
         self.writable = WritableKeys(qless)
-        self._single: dict[str, Callable[[], Key]] = {
+        self._single_keys: dict[str, Callable[[], Key]] = {
             "queues": self._queues,
             "paused_queues": lambda: long_key("set", self._paused),
             "workers": lambda: zset_key(lambda: self._timed(qless.workers.last_seen)),
@@ -58,7 +64,9 @@ class RedisView:
             "completed": self._completed,
             "failures": lambda: long_key("set", self._groups),
             "tags": lambda: long_key("zset", self._tag_counts)._replace(exists=self._has_tags),
-            "config": lambda: hash_key(lambda: fields.texts(queries.config_of(qless).items())),
+            "config": lambda: hash_key(
+                lambda: fields.encode_pairs(queries.config_of(qless).items())
+            ),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
             "q": self._queue,
@@ -74,17 +82,17 @@ class RedisView:
 
     # Read access to a key
 
-    def kind(self, key: bytes) -> str:
+    def key_type(self, key: bytes) -> str:
         """Return `zset`, `hash`, `list` or `set`, or an empty string if the key does not exist."""
         found = self._find(key)
-        return found.kind if self._has(found) and found is not None else ""
+        return found.key_type if self._key_exists(found) and found is not None else ""
 
     def ttl(self, key: bytes, now: int) -> int:
         """Return the time to live. Only throttles expire: by the clock of the client if it has
         called a script before, otherwise by the clock of the client that set the limit.
         """
         name = key.removeprefix(b"ql:th:")
-        tid = self.qless.scoped_throttle(decode_name(name))
+        tid = self.qless.engine_throttle_name(decode_name(name))
         if name == key or tid not in self.qless.throttles.limits:
             return -1
         caller = self.qless.engine.caller
@@ -99,16 +107,16 @@ class RedisView:
         found = self._find(key)
         if found is None:
             return 0
-        if found.exists is None or found.slices is None:
+        if found.exists is None or found.read_in_slices is None:
             return found.length()
-        return len((yield from found.slices()))
+        return len((yield from found.read_in_slices()))
 
     def version(self, key: bytes) -> Hashable:
         """Return a version for a key with a large number of members: of the queue of its jobs, or
         else of the engine. Return None for any other key; its content is compared instead.
         """
         found = self._find(key)
-        if found is None or found.slices is None:
+        if found is None or found.read_in_slices is None:
             return None
         if found.queue is not None:
             version = (found.queue, found.queue.version, self.engine.revert_count)
@@ -139,17 +147,17 @@ class RedisView:
         self.qless.refresh()
         names: list[bytes] = []
         if start == 0:
-            names = yield from self._some(self._few_names())
+            names = yield from self._keys_in_slices(self._names_without_jobs())
         following = start + count if start + count < self.engine.next_seq else 0
         seqs = range(start, min(start + count, self.engine.next_seq))
-        jobs = (self._named(seq) for seq in seqs)
-        names += yield from self._some(
+        jobs = (self._job_with_key(seq) for seq in seqs)
+        names += yield from self._keys_in_slices(
             name for job in jobs for name in (("",) if job is None else self._names_of(job))
         )
         return following, names
 
     @staticmethod
-    def _some(found: Iterable[str]) -> Generator[None, None, list[bytes]]:
+    def _keys_in_slices(found: Iterable[str]) -> Generator[None, None, list[bytes]]:
         """Return the keys of names in slices."""
         names: list[bytes] = []
         for number, name in enumerate(found, 1):
@@ -164,7 +172,7 @@ class RedisView:
         found = self._find(key)
         if found is None:
             return []
-        return found.read() if found.slices is None else (yield from found.slices())
+        return found.read() if found.read_in_slices is None else (yield from found.read_in_slices())
 
     def score(self, key: bytes, member: bytes) -> Generator[None, None, float | None]:
         """Return the score of one member of a sorted set, in slices."""
@@ -196,7 +204,7 @@ class RedisView:
     def names(self) -> Iterable[bytes]:
         """Return all keys, and an empty key after each step that finds none."""
         self.qless.refresh()
-        names = chain(self._few_names(), self._job_names())
+        names = chain(self._names_without_jobs(), self._job_names())
         return (b"ql:" + encode_name(name) if name else b"" for name in names)
 
     def _find(self, key: bytes) -> Key | None:
@@ -204,7 +212,7 @@ class RedisView:
         family, colon, rest = decode_name(key)[3:].partition(":")
         if colon:
             return self._families[family](rest) if family in self._families else None
-        return self._single[family]() if family in self._single else None
+        return self._single_keys[family]() if family in self._single_keys else None
 
     def _read(self, key: bytes) -> list[Any]:
         found = self._find(key)
@@ -212,19 +220,19 @@ class RedisView:
 
     # Names
 
-    def _few_names(self) -> Iterator[str]:
+    def _names_without_jobs(self) -> Iterator[str]:
         """Return all names except the names of jobs, with empty names in between, so that the
         caller can divide the work.
         """
-        yield from (name for name, make in self._single.items() if self._has(make()))
-        local, listed = self.qless.local, self.qless.is_listed
+        yield from (name for name, make in self._single_keys.items() if self._key_exists(make()))
+        local, listed = self.qless.client_name, self.qless.is_in_database
         for queue in list(self.engine.tables.queues.values()):
             yield ""
             if not listed(queue.name):
                 continue
             states = (*STATES, "throttled") if self.engine.limits.parked_by_key else STATES
             sets = (f"{local(queue.name)}-{name}" for name in states)
-            yield from (f"q:{name}" for name in sets if self._has(self._queue(name)))
+            yield from (f"q:{name}" for name in sets if self._key_exists(self._queue(name)))
         recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]
         yield from (f"q:{local(name)}-recur" for name in {each.queue for each in recurring})
         yield from (f"r:{local(each.jid)}" for each in recurring)
@@ -235,24 +243,26 @@ class RedisView:
         for (queue_name, day), found in list(self.engine.queue_days().items()):
             if not listed(queue_name):
                 continue
-            have = {
+            counts = {
                 "stats": found.failed + found.retries,
                 "wait": found.wait.count,
                 "run": found.run.count,
             }
             moment = day * DAY // SECOND
-            yield from (f"s:{name}:{moment}:{local(queue_name)}" for name in have if have[name])
-        for tid in list(filter(self.qless.owns_throttle, self.qless.throttles.limits)):
-            name = self.qless.local_throttle(tid)
+            yield from (f"s:{name}:{moment}:{local(queue_name)}" for name in counts if counts[name])
+        for tid in list(filter(self.qless.is_throttle_in_database, self.qless.throttles.limits)):
+            name = self.qless.client_throttle_name(tid)
             names = (name, f"{name}-locks", f"{name}-pending")
-            yield from (f"th:{name}" for name in names if self._has(self.writable.throttle(name)))
+            yield from (
+                f"th:{name}" for name in names if self._key_exists(self.writable.throttle(name))
+            )
             yield ""
         yield from (
-            f"qp:{name}" for name in PATTERN_KEYS if self._has(self.writable.patterns(name))
+            f"qp:{name}" for name in PATTERN_KEYS if self._key_exists(self.writable.patterns(name))
         )
 
     @staticmethod
-    def _has(key: Key | None) -> bool:
+    def _key_exists(key: Key | None) -> bool:
         if key is None:
             return False
         return key.length() > 0 if key.exists is None else key.exists()
@@ -260,13 +270,13 @@ class RedisView:
     def _job_names(self) -> Iterator[str]:
         # A copy: other clients may add and remove jobs between two slices.
         for job in list(self.engine.tables.by_jid.values()):
-            if self._named(job.seq) is job:
+            if self._job_with_key(job.seq) is job:
                 yield from self._names_of(job)
             else:
                 yield ""
 
     def _names_of(self, job: Job) -> Iterator[str]:
-        jid = self.qless.local(job.jid)
+        jid = self.qless.client_name(job.jid)
         yield f"j:{jid}"
         yield f"j:{jid}-history"
         if job.extra is not None and job.extra.blockers and self._dependencies(job):
@@ -274,18 +284,22 @@ class RedisView:
         if self.engine.next_dependent(job, 0):
             yield f"j:{jid}-dependents"
 
-    def _named(self, seq: int) -> Job | None:
+    def _job_with_key(self, seq: int) -> Job | None:
         """Return a job that has a key. Of several jobs with one jid, the oldest has the key."""
         job = self.engine.job(seq)
         if job is None or self.engine.find(job.jid) is not job:
             return None
-        return job if self.qless.is_listed(job.queue) else None
+        return job if self.qless.is_in_database(job.queue) else None
 
     # Queues
 
     def _queues(self) -> Key:
         """Return the queues by the time of their first put."""
-        seen, local, listed = self.qless.first_seen, self.qless.local, self.qless.is_listed
+        seen, local, listed = (
+            self.qless.first_seen,
+            self.qless.client_name,
+            self.qless.is_in_database,
+        )
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
             for queue in list(self.engine.tables.queues.values()):
@@ -294,7 +308,7 @@ class RedisView:
                 yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
 
         def score(name: str) -> float | None:
-            queue = self.engine.queue(self.qless.scoped(name))
+            queue = self.engine.queue(self.qless.engine_name(name))
             if queue is None or not queue.registered:
                 return None
             return seen.get(queue.name, 0) / SECOND
@@ -304,15 +318,19 @@ class RedisView:
     def _paused(self) -> Iterator[bytes | None]:
         paused = self.qless.paused_ahead
         for queue in list(filter(attrgetter("paused"), self.engine.tables.queues.values())):
-            shown = queue.name not in paused and self.qless.is_listed(queue.name)
-            yield encode_name(self.qless.local(queue.name)) if shown else None
+            shown = queue.name not in paused and self.qless.is_in_database(queue.name)
+            yield encode_name(self.qless.client_name(queue.name)) if shown else None
         for name in sorted(paused):
-            yield encode_name(self.qless.local(name)) if self.qless.is_listed(name) else None
+            yield (
+                encode_name(self.qless.client_name(name))
+                if self.qless.is_in_database(name)
+                else None
+            )
 
     def _queue(self, rest: str) -> Key | None:
-        name, _, part = self.qless.scoped(rest).rpartition("-")
+        name, _, part = self.qless.engine_name(rest).rpartition("-")
         if part == "recur":
-            return self._recur(name)
+            return self._queue_recurring(name)
         queue = self.engine.queue(name)
         if queue is not None and part == "throttled":
             return zset_key(lambda: self.writable.waiting_for(self.qless.throttles.throttled(name)))
@@ -331,7 +349,7 @@ class RedisView:
                 jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
                 return [(self._jid(job), score(job)) for job in jobs if job.seq not in excluded]
             found = self.qless.queue_jobs(queue.name, state)
-            return sorted_scores((self.qless.local(job.jid), score(job)) for job in found)
+            return sorted_scores((self.qless.client_name(job.jid), score(job)) for job in found)
 
         def score_of(jid: str) -> float | None:
             first = self.qless.find(jid)
@@ -339,7 +357,7 @@ class RedisView:
             wanted = (job for job in found if job.state == state and job.queue == queue.name)
             return next((score(job) for job in wanted if job.seq not in excluded), None)
 
-        def slices() -> Generator[None, None, Scores]:
+        def read_in_slices() -> Generator[None, None, Scores]:
             if state == READY:
                 ready = [job for job in queue.ready if job.seq not in excluded]
                 order = yield from sort_in_slices(
@@ -356,17 +374,19 @@ class RedisView:
             return self._jid(job), score(job)
 
         length = lambda: queue.counts[state] - len(excluded)  # noqa: E731
-        return Key("zset", length, read, score_of, slices, queue=queue)
+        return Key("zset", length, read, score_of, read_in_slices, queue=queue)
 
-    def _recur(self, name: str) -> Key:
+    def _queue_recurring(self, name: str) -> Key:
         known = self.qless.recurring
 
         def read() -> Scores:
             mine = (each for each in known.values() if each.queue == name)
-            return sorted_scores((self.qless.local(each.jid), each.next / SECOND) for each in mine)
+            return sorted_scores(
+                (self.qless.client_name(each.jid), each.next / SECOND) for each in mine
+            )
 
         def score(jid: str) -> float | None:
-            found = known.get(self.qless.scoped(jid))
+            found = known.get(self.qless.engine_name(jid))
             return None if found is None or found.queue != name else found.next / SECOND
 
         return zset_key(read, score)
@@ -386,7 +406,7 @@ class RedisView:
 
     def _job_part(self, job: Job, part: str) -> Key | None:
         if part == "history":
-            return list_key(lambda: [fields.of_stage(*stage) for stage in read_details(job).log])
+            return list_key(lambda: [fields.stage_json(*stage) for stage in read_details(job).log])
         if part == "dependencies":
             return set_key(lambda: self._dependencies(job))
         if part == "dependents":
@@ -403,15 +423,15 @@ class RedisView:
         return queries.dependencies(self.qless, job)
 
     def _recurring(self, jid: str) -> Key | None:
-        found = self.qless.recurring.get(self.qless.scoped(jid))
+        found = self.qless.recurring.get(self.qless.engine_name(jid))
         if found is None:
             return None
         return Key("hash", lambda: 1, lambda: fields.of_recurring(self.qless, found))
 
     def _completed(self) -> Key:
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for job in list(self.engine.tables.done_kept.values()):
-                shown = self.qless.is_listed(job.queue)
+            for job in list(self.engine.tables.done_untrimmed.values()):
+                shown = self.qless.is_in_database(job.queue)
                 yield (self._jid(job), read_details(job).done_at / SECOND) if shown else None
 
         return long_key("zset", rows)
@@ -419,22 +439,22 @@ class RedisView:
     # Tags, failures, workers, numbers
 
     def _tag(self, tag: str) -> Key:
-        peers = self.qless.tags.get(tag, {})
+        tag_times = self.qless.tags.get(tag, {})
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            for seq, when in list(peers.items()):
+            for seq, when in list(tag_times.items()):
                 job = self.engine.job(seq)
-                shown = job is not None and self.qless.is_listed(job.queue)
+                shown = job is not None and self.qless.is_in_database(job.queue)
                 yield (self._jid(job), when / SECOND) if shown and job is not None else None
 
         return long_key("zset", rows)
 
     def _is_listed(self, seq: int) -> bool:
         job = self.engine.job(seq)
-        return job is not None and self.qless.is_listed(job.queue)
+        return job is not None and self.qless.is_in_database(job.queue)
 
     def _jid(self, job: Job) -> bytes:
-        return encode_name(self.qless.local(job.jid))
+        return encode_name(self.qless.client_name(job.jid))
 
     def _has_tags(self) -> bool:
         return any(any(map(self._is_listed, seqs)) for seqs in self.qless.tags.values())
@@ -454,8 +474,8 @@ class RedisView:
         another database or of a group that was returned before.
         """
         known: set[str] = set()
-        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values()):
-            group = queries.group_of(job) if self.qless.is_listed(job.queue) else None
+        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_untrimmed.values()):
+            group = queries.group_of(job) if self.qless.is_in_database(job.queue) else None
             yield None if group is None or group in known else encode_name(group)
             if group is not None:
                 known.add(group)
@@ -464,20 +484,27 @@ class RedisView:
         """Return the failures, the newest first."""
 
         def rows() -> Iterator[tuple[bytes, float] | None]:
-            failed = (*self.engine.tables.dead.values(), *self.engine.tables.dead_kept.values())
+            failed = (
+                *self.engine.tables.dead.values(),
+                *self.engine.tables.dead_untrimmed.values(),
+            )
             for number, job in enumerate(failed):
-                mine = self.qless.is_listed(job.queue) and queries.group_of(job) == group
+                mine = self.qless.is_in_database(job.queue) and queries.group_of(job) == group
                 failed_at = 0 if job.history.failure is None else job.history.failure.last_at
                 yield (self._jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
 
         key = long_key("zset", rows)
-        assert key.slices is not None
-        in_order = key.slices
+        assert key.read_in_slices is not None
+        in_order = key.read_in_slices
 
-        def slices() -> Generator[None, None, list[Any]]:
+        def read_in_slices() -> Generator[None, None, list[Any]]:
             return [jid for jid, _ in (yield from in_order())]
 
-        return key._replace(kind="list", read=lambda: [jid for jid, _ in key.read()], slices=slices)
+        return key._replace(
+            key_type="list",
+            read=lambda: [jid for jid, _ in key.read()],
+            read_in_slices=read_in_slices,
+        )
 
     def _held(self) -> Iterator[Job]:
         """Return the jobs that Qless workers hold, without those that were reported as lost."""
@@ -486,7 +513,7 @@ class RedisView:
             for job in self.engine.tables.leased.values()
             if job.history.holder_protocol == QLESS
         )
-        mine = (job for job in leased if self.qless.is_listed(job.queue))
+        mine = (job for job in leased if self.qless.is_in_database(job.queue))
         return (job for job in mine if read_details(job).lapsed_at is None)
 
     def _worker(self, rest: str) -> Key | None:
@@ -496,21 +523,21 @@ class RedisView:
         held = [job for job in self._held() if job.history.holder == worker]
         return zset_key(
             lambda: sorted_scores(
-                (self.qless.local(job.jid), job.history.deadline / SECOND) for job in held
+                (self.qless.client_name(job.jid), job.history.deadline / SECOND) for job in held
             )
         )
 
     def _timed(self, times: dict[str, int]) -> Scores:
-        mine = ((name, when) for name, when in times.items() if self.qless.is_listed(name))
-        return sorted_scores((self.qless.local(name), when / SECOND) for name, when in mine)
+        mine = ((name, when) for name, when in times.items() if self.qless.is_in_database(name))
+        return sorted_scores((self.qless.client_name(name), when / SECOND) for name, when in mine)
 
     def _tracked(self) -> Iterator[tuple[bytes, float] | None]:
         qless, times = self.qless, self.qless.tracked
         for name in list(times):
             job = self.engine.find(name)
-            if qless.is_listed(name if job is None else job.queue):
-                jid = qless.local(name)
-                when = times.get(qless.scoped(jid), times.get(jid, 0))
+            if qless.is_in_database(name if job is None else job.queue):
+                jid = qless.client_name(name)
+                when = times.get(qless.engine_name(jid), times.get(jid, 0))
                 yield encode_name(jid), when / SECOND
             else:
                 yield None
@@ -521,7 +548,7 @@ class RedisView:
         if not moment.isdigit() or len(moment) > 12:
             return None
         day, remainder = divmod(int(moment) * SECOND, DAY)
-        found = self.engine.queue_days().get((self.qless.scoped(queue), day))
+        found = self.engine.queue_days().get((self.qless.engine_name(queue), day))
         if found is None or remainder or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":
@@ -531,19 +558,19 @@ class RedisView:
     def _stats_key(self, day: QueueDay) -> Key:
         """Return the counts of a day, one of which requires a scan of all failed jobs."""
 
-        def slices() -> Generator[None, None, Fields]:
+        def read_in_slices() -> Generator[None, None, Fields]:
             failed = yield from listings.failed_on(self.qless, day.queue, day.day)
             counts = {b"failures": day.failed, b"failed": failed, b"retries": day.retries}
             return [(name, b"%d" % count) for name, count in counts.items() if count]
 
         def read() -> Fields:
-            fields: Fields = run_all_slices(slices())
+            fields: Fields = run_all_slices(read_in_slices())
             return fields
 
         def exists() -> bool:
             return bool(day.failed or day.retries or read())
 
-        return Key("hash", lambda: len(read()), read, slices=slices, exists=exists)
+        return Key("hash", lambda: len(read()), read, read_in_slices=read_in_slices, exists=exists)
 
 
 def _is_in(job: Job | None, queue: Queue, state: int) -> TypeGuard[Job]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millrace.engine.engine import Engine
 
 #: Settings of a record: this prefix, the number of the record, and the name of a part.
-SETTING: Final = "exec/"
+SETTING_PREFIX: Final = "exec/"
 #: The bytes of one piece. A larger record is written in several turns.
 PIECE_SIZE: Final = 1 << 18
 #: One step writes this number of commands of a large record.
@@ -39,8 +39,8 @@ class Position(msgspec.Struct, array_like=True):
     #: The number of commands that are done.
     done: int
     database: int
-    #: The next command is a pop that has leased some of its jobs.
-    leases: bool = False
+    #: Whether the next command is a pop that has leased some of its jobs.
+    pop_in_progress: bool = False
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -58,7 +58,7 @@ _decode_position = msgspec.msgpack.Decoder(Position).decode
 class RedoRecord:
     """The record of one transaction."""
 
-    __slots__ = ("_engine", "_key", "_pieces", "commands", "is_large", "now")
+    __slots__ = ("_engine", "_key", "_piece_count", "commands", "is_large", "now")
 
     def __init__(
         self,
@@ -67,20 +67,20 @@ class RedoRecord:
         commands: Commands,
         size: int,
         now: int,
-        pieces: int = 0,
+        piece_count: int = 0,
     ) -> None:
         self._engine = engine
-        self._key = f"{SETTING}{name}/"
+        self._key = f"{SETTING_PREFIX}{name}/"
         self.commands = commands
         self.now = now
         #: The number of written pieces.
-        self._pieces = pieces
+        self._piece_count = piece_count
         #: The commands are written over several turns, before the first step.
         self.is_large = size > PIECE_SIZE
 
     @property
     def is_written(self) -> bool:
-        return self._pieces > 0
+        return self._piece_count > 0
 
     def write(self) -> Iterator[None]:
         """Write the commands, at most one piece in each step."""
@@ -101,12 +101,12 @@ class RedoRecord:
         self._engine.set_setting(f"{self._key}{HEAD}", _encode(_Head(self.now, lengths)))
 
     def _write_piece(self, piece: bytes) -> None:
-        self._engine.set_setting(f"{self._key}{self._pieces:06}", piece)
-        self._pieces += 1
+        self._engine.set_setting(f"{self._key}{self._piece_count:06}", piece)
+        self._piece_count += 1
 
     def move_to(self, position: Position) -> None:
         """Record the position of the transaction, in the turn of the changes before it."""
-        if not self._pieces:
+        if not self._piece_count:
             for _ in self.write():
                 pass
         self._engine.set_setting(f"{self._key}{POSITION}", _encode(position))
@@ -125,13 +125,13 @@ class RedoRecord:
 
     def delete(self) -> Iterator[None]:
         """Delete the commands, some pieces in each step."""
-        for number in range(self._pieces):
-            while self._engine.unavailable:
+        for number in range(self._piece_count):
+            while self._engine.unavailable_reason:
                 yield
             self._engine.set_setting(f"{self._key}{number:06}", None)
             if (number + 1) % DELETE_BATCH_SIZE == 0:
                 yield
-        if self._pieces:
+        if self._piece_count:
             self._engine.set_setting(f"{self._key}{HEAD}", None)
 
 
@@ -152,20 +152,20 @@ def recorded_transactions(engine: "Engine") -> list[RedoRecord]:
     """
     found: dict[str, dict[str, bytes]] = {}
     for key, value in engine.settings.items():
-        if key.startswith(SETTING):
-            name, _, part = key.removeprefix(SETTING).partition("/")
+        if key.startswith(SETTING_PREFIX):
+            name, _, part = key.removeprefix(SETTING_PREFIX).partition("/")
             found.setdefault(name, {})[part] = value
     records = []
-    for name, parts in sorted(found.items(), key=lambda item: _number(item[0])):
+    for name, parts in sorted(found.items(), key=lambda item: _sort_key(item[0])):
         if parts.pop(POSITION, None) is None:
             for part in parts:
-                engine.set_setting(f"{SETTING}{name}/{part}", None)
+                engine.set_setting(f"{SETTING_PREFIX}{name}/{part}", None)
         else:
             records.append(_read(engine, name, parts))
     return records
 
 
-def _number(name: str) -> tuple[int, ...]:
+def _sort_key(name: str) -> tuple[int, ...]:
     return tuple([int(part) for part in name.split("-")])
 
 

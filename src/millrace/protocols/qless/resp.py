@@ -22,8 +22,8 @@ from .names import restore_bytes
 
 #: Maximum length of a line: an inline command or a length.
 MAX_LINE: Final = 65_536
-#: Maximum number of bytes that are parsed at once: thousands of short requests in 1 ms. hiredis is
-#: not faster for larger requests.
+#: Maximum number of bytes that one step parses. This is enough for thousands of short requests and
+#: takes 1 ms. hiredis is not faster for larger requests.
 READ_BATCH_BYTES: Final = 1 << 15
 #: Maximum number of arguments that are parsed one by one in a step.
 READ_BATCH_ARGUMENTS: Final = 250
@@ -55,22 +55,32 @@ class RequestLimits:
     text.
     """
 
-    __slots__ = ("alone", "argument", "arguments", "at_once", "error_word", "request")
+    __slots__ = (
+        "error_word",
+        "max_argument_bytes",
+        "max_arguments",
+        "max_batch_bytes",
+        "max_single_bytes",
+        "request",
+    )
 
     def __init__(
         self, arguments: int, argument: int, request: int, error_word: str = "invalid"
     ) -> None:
-        self.arguments = arguments
-        self.argument = argument
+        self.max_arguments = arguments
+        self.max_argument_bytes = argument
         self.request = request
         self.error_word = error_word
-        #: Maximum size of one request with few arguments, and of other data, that is parsed at
-        #: once. It cannot exceed any of the limits.
-        self.alone = min(LARGE_ARGUMENT, argument, request, arguments * MIN_ARGUMENT_BYTES)
-        self.at_once = min(READ_BATCH_BYTES, self.alone)
+        #: Maximum size of a single request with few arguments that one step parses. It cannot
+        #: exceed any of the limits.
+        self.max_single_bytes = min(
+            LARGE_ARGUMENT, argument, request, arguments * MIN_ARGUMENT_BYTES
+        )
+        #: Maximum size of other data that one step parses.
+        self.max_batch_bytes = min(READ_BATCH_BYTES, self.max_single_bytes)
 
 
-class Requests:
+class RequestBuffer:
     """Received bytes that no command has consumed."""
 
     __slots__ = (
@@ -144,35 +154,36 @@ class Requests:
         ):
             piece = self._piece
             if not self._buffer and (
-                len(piece) <= limits.at_once or (len(piece) <= limits.alone and _may_be_one(piece))
+                len(piece) <= limits.max_batch_bytes
+                or (len(piece) <= limits.max_single_bytes and _may_be_one(piece))
             ):
-                args = read_alone(piece)
+                args = parse_single(piece)
                 if args is not None:
                     self._piece, self._may_be_complete = b"", False
                     return args
-            self._read_whole(limits)
+            self._parse_complete(limits)
         if self._parsed:
             args = self._parsed.popleft()
             if limits is not self._limits:
-                _check(args, limits)
+                _check_limits(args, limits)
             return args
         return self._read(limits)
 
-    def _read_whole(self, limits: RequestLimits) -> None:
+    def _parse_complete(self, limits: RequestLimits) -> None:
         """Parse all complete requests at once where possible."""
         piece, self._piece = self._piece, b""
         buffer = self._buffer
-        if piece and len(piece) <= limits.at_once:
-            requests, size = read_whole(piece)
+        if piece and len(piece) <= limits.max_batch_bytes:
+            requests, size = parse_complete(piece)
             buffer[:0] = piece[size:]
-            later = False
+            may_be_complete = False
         else:
             buffer[:0] = piece
-            piece = bytes(buffer[: limits.at_once])
-            requests, size = read_whole(piece)
+            piece = bytes(buffer[: limits.max_batch_bytes])
+            requests, size = parse_complete(piece)
             del buffer[:size]
-            later = size > 0 and len(buffer) > len(piece) - size
-        self._may_be_complete = later
+            may_be_complete = size > 0 and len(buffer) > len(piece) - size
+        self._may_be_complete = may_be_complete
         self._parsed.extend(requests)
         self._limits = limits
 
@@ -188,7 +199,7 @@ class Requests:
                 self.inline = True
                 return split_words(line.removesuffix(b"\r"))
             count = _number(line)
-            if count is None or count > limits.arguments:
+            if count is None or count > limits.max_arguments:
                 word = "invalid" if count is None else limits.error_word
                 raise ProtocolError(f"{word} multibulk length")
             self._missing_args = max(0, count)
@@ -215,7 +226,7 @@ class Requests:
         if line is None:
             return False
         size = _number(line)
-        if size is None or size < 0 or size > limits.argument:
+        if size is None or size < 0 or size > limits.max_argument_bytes:
             word = limits.error_word if size is not None and size > 0 else "invalid"
             raise ProtocolError(f"{word} bulk length")
         self._args_size += size
@@ -278,11 +289,11 @@ def _number(line: bytes) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _check(args: list[bytes], limits: RequestLimits) -> None:
+def _check_limits(args: list[bytes], limits: RequestLimits) -> None:
     """Check requests that were parsed under different limits."""
-    if len(args) > limits.arguments:
+    if len(args) > limits.max_arguments:
         raise ProtocolError(f"{limits.error_word} multibulk length")
-    if any(len(argument) > limits.argument for argument in args):
+    if any(len(argument) > limits.max_argument_bytes for argument in args):
         raise ProtocolError(f"{limits.error_word} bulk length")
 
 
@@ -299,7 +310,7 @@ _LARGE: Final = re.compile(rb"[*%~>|][0-9]{6}")
 _HEADS: Final = [b"$%d" % size for size in range(4096)]
 
 
-def read_alone(data: bytes) -> list[bytes] | None:
+def parse_single(data: bytes) -> list[bytes] | None:
     """Parse exactly one complete request, the usual case. Return None for other data."""
     parts = data.split(b"\r\n")
     args = parts[2:-1:2]
@@ -316,13 +327,13 @@ def _may_be_one(data: bytes) -> bool:
     return data.find(b"\r", 0, 4) > 0 and b"\r\n*" not in data[:4096]
 
 
-def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
+def parse_complete(data: bytes) -> tuple[list[list[bytes]], int]:
     """Parse the complete arrays of bulk strings at the start, and return them with their size."""
     global _reader
     if data[:1] != b"*":
         return [], 0
-    alone = len(data.translate(None, _AGGREGATES)) == len(data) - 1
-    if data[1:7].isdigit() if alone else _LARGE.search(data):
+    is_single_array = len(data.translate(None, _AGGREGATES)) == len(data) - 1
+    if data[1:7].isdigit() if is_single_array else _LARGE.search(data):
         return [], 0
     requests: list[list[bytes]] = []
     try:
@@ -348,7 +359,7 @@ def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
 _SPACES: Final = b" \t\n\r\v\f"
 _ESCAPED: Final = {0x6E: b"\n", 0x72: b"\r", 0x74: b"\t", 0x62: b"\b", 0x61: b"\a"}
 _HEX: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
-#: Up to the next quote, backslash or space.
+#: Up to the next quote or space.
 _PLAIN: Final = re.compile(rb"[^\"'\s]+")
 _QUOTED: Final = {0x22: re.compile(rb'[^"\\]+'), 0x27: re.compile(rb"[^'\\]+")}
 
@@ -444,19 +455,19 @@ class Push(list["Reply"]):
     __slots__ = ()
 
 
-class Encoded(bytes):
+class EncodedReply(bytes):
     """A complete encoded reply."""
 
     __slots__ = ()
 
 
-class Committed(Encoded):
+class CommittedReply(EncodedReply):
     """A complete encoded reply to changes that are durable."""
 
     __slots__ = ()
 
 
-class Parts:
+class BulkStringParts:
     """A large bulk string in parts, which are sent without a copy."""
 
     __slots__ = ("_size", "parts")
@@ -475,46 +486,46 @@ class NoList:
     __slots__ = ()
 
 
-Reply = None | bool | int | float | bytes | str | Parts | NoList | Map | list["Reply"]
+Reply = None | bool | int | float | bytes | str | BulkStringParts | NoList | Map | list["Reply"]
 
 OK: Final = Simple("OK")
 NO_LIST: Final = NoList()
-_SIGNS: Final[dict[type, bytes]] = {Set: b"~", Push: b">"}
+_TYPE_PREFIXES: Final[dict[type, bytes]] = {Set: b"~", Push: b">"}
 _ONE_LINE: Final = {0x0A: " ", 0x0D: " "}
 
 
-def encode(value: Reply, protocol: int) -> bytes:
+def encode(value: Reply, resp_version: int) -> bytes:
     """Encode a reply in RESP2 or RESP3."""
     if isinstance(value, bytes):
         return b"$%d\r\n%b\r\n" % (len(value), value)
     if value is None:
-        return b"$-1\r\n" if protocol == 2 else b"_\r\n"
+        return b"$-1\r\n" if resp_version == 2 else b"_\r\n"
     if isinstance(value, bool):
-        if protocol == 2:
+        if resp_version == 2:
             return b":%d\r\n" % value
         return b"#t\r\n" if value else b"#f\r\n"
     if isinstance(value, int):
         return b":%d\r\n" % value
     if isinstance(value, str):
-        return _encode_text(value, protocol)
+        return _encode_text(value, resp_version)
     if isinstance(value, list):
-        return _encode_list(value, protocol)
+        return _encode_list(value, resp_version)
     if isinstance(value, float):
         text = number_text(value)
-        return encode(text, 2) if protocol == 2 else b",%b\r\n" % text
-    if isinstance(value, Parts):
+        return encode(text, 2) if resp_version == 2 else b",%b\r\n" % text
+    if isinstance(value, BulkStringParts):
         return b"".join(_bulk_parts(value))
-    return b"*-1\r\n" if protocol == 2 else b"_\r\n"
+    return b"*-1\r\n" if resp_version == 2 else b"_\r\n"
 
 
-def _encode_text(value: str, protocol: int) -> bytes:
+def _encode_text(value: str, resp_version: int) -> bytes:
     if isinstance(value, Error):
         value = Error(value[:MAX_ERROR_LENGTH].translate(_ONE_LINE))
         return b"-%b\r\n" % _bytes_of(value)
     text = _bytes_of(value)
     if isinstance(value, Simple):
         return b"+%b\r\n" % text
-    if isinstance(value, Verbatim) and protocol == 3:
+    if isinstance(value, Verbatim) and resp_version == 3:
         return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text)
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
@@ -524,47 +535,47 @@ def _bytes_of(text: str) -> bytes:
     return restore_bytes(text.encode("utf-8", "replace"))
 
 
-def _encode_list(value: list[Any], protocol: int) -> bytes:
+def _encode_list(value: list[Any], resp_version: int) -> bytes:
     if isinstance(value, Map):
-        sign = b"*%d\r\n" % (2 * len(value)) if protocol == 2 else b"%%%d\r\n" % len(value)
-        return sign + b"".join([encode(part, protocol) for pair in value for part in pair])
-    sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
-    parts = [encode(part, protocol) for part in value]
-    return b"%b%d\r\n%b" % (sign, len(value), b"".join(parts))
+        prefix = b"*%d\r\n" % (2 * len(value)) if resp_version == 2 else b"%%%d\r\n" % len(value)
+        return prefix + b"".join([encode(part, resp_version) for pair in value for part in pair])
+    prefix = b"*" if resp_version == 2 else _TYPE_PREFIXES.get(type(value), b"*")
+    parts = [encode(part, resp_version) for part in value]
+    return b"%b%d\r\n%b" % (prefix, len(value), b"".join(parts))
 
 
-def encode_in_slices(value: Reply, protocol: int) -> Generator[None, None, bytes]:
+def encode_in_slices(value: Reply, resp_version: int) -> Generator[None, None, bytes]:
     """Encode a reply as `encode` does, a long list in slices."""
-    return b"".join((yield from encode_parts(value, protocol)))
+    return b"".join((yield from encode_parts(value, resp_version)))
 
 
-def encode_parts(value: Reply, protocol: int) -> Generator[None, None, list[bytes]]:
+def encode_parts(value: Reply, resp_version: int) -> Generator[None, None, list[bytes]]:
     """Encode a reply as `encode` does, a long list in slices. Return its parts."""
-    if isinstance(value, Encoded):
+    if isinstance(value, EncodedReply):
         return [value]
-    if isinstance(value, Parts):
+    if isinstance(value, BulkStringParts):
         return _bulk_parts(value)
     if not isinstance(value, list):
-        return [encode(value, protocol)]
+        return [encode(value, resp_version)]
     if isinstance(value, Map):
-        parts = [b"*%d\r\n" % (2 * len(value)) if protocol == 2 else b"%%%d\r\n" % len(value)]
+        parts = [b"*%d\r\n" % (2 * len(value)) if resp_version == 2 else b"%%%d\r\n" % len(value)]
         for number, (field, content) in enumerate(value, 1):
-            parts += (encode(field, protocol), encode(content, protocol))
+            parts += (encode(field, resp_version), encode(content, resp_version))
             if number % LONG_LIST == 0:
                 yield
         return parts
-    sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
-    parts = [b"%b%d\r\n" % (sign, len(value))]
+    prefix = b"*" if resp_version == 2 else _TYPE_PREFIXES.get(type(value), b"*")
+    parts = [b"%b%d\r\n" % (prefix, len(value))]
     for number, part in enumerate(value, 1):
-        parts += yield from encode_parts(part, protocol)
+        parts += yield from encode_parts(part, resp_version)
         if number % LONG_LIST == 0 or len(parts[-1]) > LARGE_ARGUMENT:
             yield
     return parts
 
 
 def join_parts(parts: list[bytes]) -> Generator[None, None, list[bytes]]:
-    """Join the parts of a reply to one piece, those of a large reply to pieces of about
-    `LARGE_ARGUMENT`, in slices. A large part stays as it is. There is at least one part.
+    """Join the parts of a reply, in slices: into one piece, or for a large reply into pieces of
+    about `LARGE_ARGUMENT` bytes. Large parts are not copied.
     """
     pieces: list[bytes] = []
     start = size = total = 0
@@ -587,13 +598,13 @@ def join_parts(parts: list[bytes]) -> Generator[None, None, list[bytes]]:
     return pieces if total > MAX_JOINED_BYTES else [b"".join(pieces)]
 
 
-def _bulk_parts(value: Parts) -> list[bytes]:
+def _bulk_parts(value: BulkStringParts) -> list[bytes]:
     return [b"$%d\r\n" % len(value), *value.parts, b"\r\n"]
 
 
 def size_of(value: Reply) -> int:
     """Return an upper bound of the encoded size of a reply."""
-    if isinstance(value, Parts):
+    if isinstance(value, BulkStringParts):
         return len(value) + 32
     if isinstance(value, bytes | str):
         return len(value) * (1 if isinstance(value, bytes) else 4) + 32

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.protocols.errors import ClientError
 
-from .commands import NOT_INTEGER, WRONG_TYPE, integer
+from .commands import NOT_INTEGER, WRONG_TYPE, parse_integer
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -37,7 +37,7 @@ class SortedSet:
 Value = bytes | list[bytes] | dict[bytes, bytes] | set[bytes] | SortedSet
 
 
-def kind_of(value: Value) -> str:
+def key_type_of(value: Value) -> str:
     if isinstance(value, bytes):
         return "string"
     if isinstance(value, list):
@@ -62,7 +62,7 @@ class ScratchKeys:
         #: Expiry times of keys. An expired key is removed when a command accesses it.
         self._expires: dict[bytes, int] = {}
         self._size = 0
-        #: Connections that wait for a list to have an item, the longest waiter first.
+        #: Connections that wait for an item in a list, the longest waiting first.
         self._waiters: dict[bytes, dict[QlessConnection, None]] = {}
         #: Lists that got an item while a connection waited for it.
         self.pushed: dict[bytes, None] = {}
@@ -114,16 +114,18 @@ class ScratchKeys:
             return [key[start:] for key in self._values if key.startswith(prefix)]
         return [key for key in self._values if not _OTHER_DATABASE.match(key)]
 
-    def expires(self, key: bytes) -> int | None:
+    def expiry_time(self, key: bytes) -> int | None:
         return self._expires.get(key)
 
     # Writing
 
     def set_string(self, key: bytes, text: bytes, now: int, expires: int = 0) -> None:
         """Set a string. Replace any previous value of the key."""
-        have = self.get(key, now)
-        freed = 0 if have is None else _size(have) + len(key) + MEMBER_COST
-        self._make_room(key, new=True, more=len(text) - freed, now=now, keys=have is None)
+        current = self.get(key, now)
+        freed = 0 if current is None else _size(current) + len(key) + MEMBER_COST
+        self._make_room(
+            key, new=True, added_bytes=len(text) - freed, now=now, adds_key=current is None
+        )
         self._values[key] = text
         self._expires.pop(key, None)
         if expires:
@@ -131,8 +133,8 @@ class ScratchKeys:
         self._touch(key)
 
     def increment(self, key: bytes, by: int, now: int) -> int:
-        have = self.string_at(key, now)
-        number = (0 if have is None else integer(have)) + by
+        current = self.string_at(key, now)
+        number = (0 if current is None else parse_integer(current)) + by
         if not -(1 << 63) <= number < 1 << 63:
             raise ClientError(NOT_INTEGER)
         self.set_string(key, b"%d" % number, now, self._expires.get(key, 0))
@@ -140,110 +142,110 @@ class ScratchKeys:
 
     def push(self, key: bytes, items: list[bytes], now: int, *, left: bool) -> int:
         """Add items one by one at one end of a list, and return its length."""
-        have = self.list_at(key, now)
-        self._make_room(key, have is None, sum(map(len, items)) + MEMBER_COST * len(items), now)
-        if have is None:
-            have = []
-            self._values[key] = have
+        current = self.list_at(key, now)
+        self._make_room(key, current is None, sum(map(len, items)) + MEMBER_COST * len(items), now)
+        if current is None:
+            current = []
+            self._values[key] = current
         if left:
-            have[:0] = items[::-1]
+            current[:0] = items[::-1]
         else:
-            have += items
+            current += items
         if key in self._waiters:
             self.pushed[key] = None
         self._touch(key)
-        return len(have)
+        return len(current)
 
     def pop(self, key: bytes, now: int, *, left: bool = False) -> bytes | None:
         """Remove and return the last or the first item of a list."""
-        have = self.list_at(key, now)
-        if not have:
+        current = self.list_at(key, now)
+        if not current:
             return None
-        item = have.pop(0 if left else -1)
+        item = current.pop(0 if left else -1)
         self._size -= len(item) + MEMBER_COST
-        self._drop_if_empty(key, have, now)
+        self._drop_if_empty(key, current, now)
         return item
 
     def pop_many(self, key: bytes, count: int, now: int, *, left: bool) -> list[bytes] | None:
         """Remove and return up to `count` items, or None if there is no list."""
-        have = self.list_at(key, now)
-        if have is None:
+        current = self.list_at(key, now)
+        if current is None:
             return None
-        count = min(count, len(have))
+        count = min(count, len(current))
         if left:
-            items = have[:count]
-            del have[:count]
+            items = current[:count]
+            del current[:count]
         else:
-            items = have[len(have) - count :][::-1]
-            del have[len(have) - count :]
+            items = current[len(current) - count :][::-1]
+            del current[len(current) - count :]
         self._size -= sum(map(len, items)) + MEMBER_COST * count
-        self._drop_if_empty(key, have, now)
+        self._drop_if_empty(key, current, now)
         return items
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
         """Set fields of a hash, and return the number of new fields."""
-        have = self.hash_at(key, now)
-        old = {} if have is None else have
-        more = 0
+        current = self.hash_at(key, now)
+        old = {} if current is None else current
+        added_bytes = 0
         for field, text in fields.items():
             before = old.get(field)
             if before is None:
-                more += len(field) + len(text) + MEMBER_COST
+                added_bytes += len(field) + len(text) + MEMBER_COST
             else:
-                more += len(text) - len(before)
-        self._make_room(key, have is None, more, now)
-        if have is None:
-            self._values[key] = have = {}
-        new = len(fields.keys() - have.keys())
-        have.update(fields)
+                added_bytes += len(text) - len(before)
+        self._make_room(key, current is None, added_bytes, now)
+        if current is None:
+            self._values[key] = current = {}
+        new = len(fields.keys() - current.keys())
+        current.update(fields)
         self._touch(key)
         return new
 
     def add_members(self, key: bytes, members: list[bytes], now: int) -> int:
         """Add members to a set, and return the number of new members."""
-        have = self.set_at(key, now)
-        new = set(members) - (have or set())
+        current = self.set_at(key, now)
+        new = set(members) - (current or set())
         if not new:
             return 0
-        self._make_room(key, have is None, sum(map(len, new)) + MEMBER_COST * len(new), now)
-        if have is None:
-            self._values[key] = have = set()
-        have |= new
+        self._make_room(key, current is None, sum(map(len, new)) + MEMBER_COST * len(new), now)
+        if current is None:
+            self._values[key] = current = set()
+        current |= new
         self._touch(key)
         return len(new)
 
     def remove_members(self, key: bytes, members: list[bytes], now: int) -> int:
-        have = self.set_at(key, now)
-        if have is None:
+        current = self.set_at(key, now)
+        if current is None:
             return 0
-        gone = have & set(members)
-        have -= gone
+        gone = current & set(members)
+        current -= gone
         self._size -= sum(map(len, gone)) + MEMBER_COST * len(gone)
-        self._drop_if_empty(key, have, now)
+        self._drop_if_empty(key, current, now)
         return len(gone)
 
     def set_scores(self, key: bytes, scores: dict[bytes, float], now: int) -> int:
         """Set scores of members of a sorted set, and return the number of new members."""
-        have = self.sorted_set_at(key, now)
-        known = {} if have is None else have.scores
+        current = self.sorted_set_at(key, now)
+        known = {} if current is None else current.scores
         new = scores.keys() - known.keys()
-        self._make_room(key, have is None, sum(map(len, new)) + MEMBER_COST * len(new), now)
-        if have is None:
-            have = SortedSet()
-            self._values[key] = have
-        have.scores.update(scores)
+        self._make_room(key, current is None, sum(map(len, new)) + MEMBER_COST * len(new), now)
+        if current is None:
+            current = SortedSet()
+            self._values[key] = current
+        current.scores.update(scores)
         self._touch(key)
         return len(new)
 
     def remove_scores(self, key: bytes, members: list[bytes], now: int) -> int:
-        have = self.sorted_set_at(key, now)
-        if have is None:
+        current = self.sorted_set_at(key, now)
+        if current is None:
             return 0
-        gone = have.scores.keys() & set(members)
+        gone = current.scores.keys() & set(members)
         for member in gone:
-            del have.scores[member]
+            del current.scores[member]
         self._size -= sum(map(len, gone)) + MEMBER_COST * len(gone)
-        self._drop_if_empty(key, have.scores, now)
+        self._drop_if_empty(key, current.scores, now)
         return len(gone)
 
     def delete(self, key: bytes, now: int) -> bool:
@@ -256,7 +258,9 @@ class ScratchKeys:
         return True
 
     def expire(self, key: bytes, when: int, now: int) -> bool:
-        """Remove a key at that time, or now if the time has passed."""
+        """Remove a key at that time, or now if the time has passed. Return False if the key does
+        not exist.
+        """
         if self.get(key, now) is None:
             return False
         if when <= now:
@@ -284,26 +288,29 @@ class ScratchKeys:
         self._touch(key)
 
     def _make_room(
-        self, key: bytes, new: bool, more: int, now: int, *, keys: bool | None = None
+        self, key: bytes, new: bool, added_bytes: int, now: int, *, adds_key: bool | None = None
     ) -> None:
-        """Account for data to be stored, or raise an error above a limit. `new`: the key needs
-        room too. `keys`: the number of keys grows; by default as `new`.
+        """Add `added_bytes` to the size, and the size of the key if it is `new`. Raise ClientError
+        above a limit. `adds_key` tells whether the number of keys grows; by default, this is `new`.
         """
-        if keys is None:
-            keys = new
+        if adds_key is None:
+            adds_key = new
         if new:
-            more += len(key) + MEMBER_COST
-        if self._expires and not self._fits(keys, more):
+            added_bytes += len(key) + MEMBER_COST
+        if self._expires and not self._fits(adds_key, added_bytes):
             self._drop_expired(now)
-        if not self._fits(keys, more):
+        if not self._fits(adds_key, added_bytes):
             raise ClientError(
                 "OOM command not allowed: the scratch space has room for "
                 f"{self._max_keys} keys and {self._max_bytes} bytes"
             )
-        self._size += more
+        self._size += added_bytes
 
-    def _fits(self, new: bool, more: int) -> bool:
-        return self._size + more <= self._max_bytes and len(self._values) + new <= self._max_keys
+    def _fits(self, new: bool, added_bytes: int) -> bool:
+        return (
+            self._size + added_bytes <= self._max_bytes
+            and len(self._values) + new <= self._max_keys
+        )
 
     def _drop_expired(self, now: int) -> None:
         for key in [key for key, when in self._expires.items() if when < now]:
@@ -311,19 +318,21 @@ class ScratchKeys:
 
     # Waiting for lists
 
-    def wait(self, keys: list[bytes], waiter: "QlessConnection") -> None:
+    def add_waiter(self, keys: list[bytes], waiter: "QlessConnection") -> None:
         for key in keys:
             self._waiters.setdefault(key, {})[waiter] = None
 
-    def unwait(self, keys: list[bytes], waiter: "QlessConnection") -> None:
+    def remove_waiter(self, keys: list[bytes], waiter: "QlessConnection") -> None:
         for key in keys:
             waiters = self._waiters.get(key, {})
             waiters.pop(waiter, None)
             if not waiters:
                 self._waiters.pop(key, None)
 
-    def served(self, now: int) -> Iterator[tuple["QlessConnection", bytes, bytes]]:
-        """Return the connections with a finished wait, each with its key and item."""
+    def take_deliveries(self, now: int) -> Iterator[tuple["QlessConnection", bytes, bytes]]:
+        """Remove the items that connections wait for, and return each connection with its key and
+        item.
+        """
         while self.pushed:
             key = next(iter(self.pushed))
             waiters = self._waiters.get(key)

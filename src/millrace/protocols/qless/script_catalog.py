@@ -11,7 +11,7 @@ import re
 from hashlib import sha1
 from typing import Final, NamedTuple
 
-from .known_scripts import PER_COMMAND, WITH_WORKER, WITHOUT_WORKER
+from .known_scripts import DIALECT_A_SHAS, DIALECT_B_SHAS, DIALECT_C_SHAS
 
 #: More than ten times the size of the largest build of Qless.
 MAX_SCRIPT_BYTES: Final = 1 << 20
@@ -26,12 +26,12 @@ class Script(NamedTuple):
 
 #: The commands of dialect A, and the commands that only the spec has. Both are also available as
 #: plain commands: QLESS.PUT and so on.
-SPEC_COMMANDS: Final = frozenset(PER_COMMAND) | {"consistencycheck"}
+SPEC_COMMANDS: Final = frozenset(DIALECT_A_SHAS) | {"consistencycheck"}
 
 _KNOWN: Final = {
-    **{sha: Script("A", name) for name, shas in PER_COMMAND.items() for sha in shas.split()},
-    **dict.fromkeys(WITHOUT_WORKER.split(), Script("B")),
-    **dict.fromkeys(WITH_WORKER.split(), Script("C")),
+    **{sha: Script("A", name) for name, shas in DIALECT_A_SHAS.items() for sha in shas.split()},
+    **dict.fromkeys(DIALECT_B_SHAS.split(), Script("B")),
+    **dict.fromkeys(DIALECT_C_SHAS.split(), Script("C")),
 }
 
 _REQLESS: Final = re.compile(rb"\bReqlessAPI\b")
@@ -43,9 +43,9 @@ _UNIFIED_PUT: Final = re.compile(
 _LIBRARY: Final = re.compile(rb"\b(?:Req|Q)less(?:API|Job|Queue|Worker)?\b\s*[.=]")
 _TITLE: Final = re.compile(rb"\s*--\s*(\w+)\(\d")
 _PREFIX: Final = re.compile(rb"\b(\w+)\(\): ")
-#: Titles of scripts that differ from the file name.
+#: Commands of dialect A by the title in the first line of the script.
 _TITLES: Final = {
-    **{name.replace("_", ""): name for name in PER_COMMAND},
+    **{name.replace("_", ""): name for name in DIALECT_A_SHAS},
     "deregisterworker": "deregister_workers",
 }
 
@@ -54,7 +54,7 @@ def sha_of(text: bytes) -> str:
     return sha1(text, usedforsecurity=False).hexdigest()
 
 
-def known(sha: str) -> Script | None:
+def find_known_script(sha: str) -> Script | None:
     """Return the script with this SHA1 if it is known."""
     return _KNOWN.get(sha)
 
@@ -63,15 +63,15 @@ def recognise(text: bytes) -> Script | None:
     """Identify a script of Qless, or return None."""
     if len(text) > MAX_SCRIPT_BYTES:
         return None
-    script = known(sha_of(text))
+    script = find_known_script(sha_of(text))
     if script is not None:
         return script
     if _REQLESS.search(text):
         return Script("D")
     put = _UNIFIED_PUT.search(text)
     if put is not None:
-        throttled = "T" if _THROTTLES.search(text) else "C"
-        return Script("B" if put[1] is None else throttled)
+        dialect = "T" if _THROTTLES.search(text) else "C"
+        return Script("B" if put[1] is None else dialect)
     return _recognise_command(text)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.protocols.errors import ClientError
 
-from .commands import ANY, Answer, Command, expect, integer, unknown_subcommand
+from .commands import ANY, Answer, Command, check_argument_count, parse_integer, unknown_subcommand
 from .errors import ScriptError
 from .names import decode_name
 from .resp import OK
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 NO_SCRIPT: Final = "NOSCRIPT No matching script. Please use EVAL."
 UNKNOWN_SCRIPT: Final = (
-    "ERR Millrace runs no Lua: it serves the scripts of qless-core and reqless-core, and this is "
-    "not one of them. See QLESS.PUT and similar commands for calls without a script."
+    "ERR Millrace does not run Lua. It recognizes only the scripts of qless-core and reqless-core, "
+    "and this is not one of them. See QLESS.PUT and similar commands for calls without a script."
 )
 
 
 def _script(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
     hub, what = connection.hub, args[0].upper()
     if what == b"LOAD":
-        expect(args, 2, 2, "script|load")
+        check_argument_count(args, 2, 2, "script|load")
         return _load(connection, args[1])[0]
     if what == b"EXISTS":
-        expect(args, 2, ANY, "script|exists")
+        check_argument_count(args, 2, ANY, "script|exists")
         return [int(sha.lower() in hub.scripts) for sha in args[1:]]
     if what == b"FLUSH":
-        expect(args, 1, 2, "script|flush")
+        check_argument_count(args, 1, 2, "script|flush")
         if len(args) == 2 and args[1].upper() not in {b"SYNC", b"ASYNC"}:
             raise ClientError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
         hub.flush_scripts()
         return OK
     if what == b"KILL":
-        expect(args, 1, 1, "script|kill")
+        check_argument_count(args, 1, 1, "script|kill")
         raise ClientError("NOTBUSY No scripts in execution right now.")
     raise unknown_subcommand("SCRIPT", args[0])
 
@@ -72,7 +72,7 @@ def _split(args: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     """Split keys and arguments. The second argument is the number of keys."""
     if args[1] == b"0":
         return [], args[2:]
-    count = integer(args[1])
+    count = parse_integer(args[1])
     if count > len(args) - 2:
         raise ClientError("ERR Number of keys can't be greater than number of args")
     if count < 0:
@@ -101,8 +101,10 @@ def as_lua_returns(value: Answer) -> Answer:
     return int(value) if isinstance(value, float) else value
 
 
-def _spec(name: str) -> Command:
-    """QLESS.PUT and the like: the number of keys, the keys, the arguments, as the spec has them."""
+def _spec_command(name: str) -> Command:
+    """Return the command QLESS.<NAME>. Its arguments are the number of keys, the keys and the
+    arguments, as in the spec.
+    """
 
     def call(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         keys, rest = _split([b"", *args])
@@ -115,5 +117,5 @@ COMMANDS: Final = {
     b"SCRIPT": Command(_script, 1, ANY),
     b"EVAL": Command(_eval, 2, ANY),
     b"EVALSHA": Command(_evalsha, 2, ANY),
-    **{b"QLESS.%b" % name.upper().encode(): _spec(name) for name in sorted(SPEC_COMMANDS)},
+    **{b"QLESS.%b" % name.upper().encode(): _spec_command(name) for name in sorted(SPEC_COMMANDS)},
 }

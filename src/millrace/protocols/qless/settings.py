@@ -33,9 +33,9 @@ class QlessConfig(ListenerSection, frozen=True, kw_only=True, forbid_unknown_fie
         Dialect,
         choice(Dialect),
         Doc(
-            "Order of priorities in calls of the first dialect and in `QLESS.*`: "
-            '"spec" serves the lowest number first, "original" the highest, as all later dialects '
-            "do."
+            "Order of priorities for clients with one script per command (qless-core until 2013) "
+            'and in `QLESS.*`: "spec" serves the lowest number first, "original" the highest, as '
+            "all later dialects do."
         ),
     ] = "spec"
     allow_unauthenticated: Annotated[Switch, OPTIONAL_PASSWORD_DOC] = False

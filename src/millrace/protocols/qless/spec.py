@@ -45,13 +45,15 @@ def make_hub(settings: QlessConfig, context: HubContext) -> QlessHub:
         try:
             _resume(hub, record)
         except Exception:  # a defect must not prevent every start
-            log.exception("A transaction that the last stop interrupted could not be completed.")
+            log.exception(
+                "Could not complete a transaction that the last shutdown or crash interrupted."
+            )
             record.end()
     return hub
 
 
 def _resume(hub: QlessHub, record: RedoRecord) -> None:
-    """End a transaction that a crash has interrupted, before the first client connects."""
+    """Complete a transaction that a crash has interrupted, before the first client connects."""
     connection = QlessConnection(hub)
     hub.connections.discard(connection)
     commands = QlessConnection.commands
@@ -60,7 +62,7 @@ def _resume(hub: QlessHub, record: RedoRecord) -> None:
     hub.transactions.finish(hub.transactions.start(step, connection), hub.started_at)
 
 
-#: Leases expire by the clock of the next client, without a timer.
+#: Leases have no timer: they expire when a later command arrives, by the clock of its client.
 SPEC: Final = ProtocolSpec(
     QlessPolicy(),
     LeaseRights(timed=False, exclusive=True),

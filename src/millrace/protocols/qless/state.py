@@ -35,26 +35,26 @@ if TYPE_CHECKING:
     from .hub import QlessHub
 
 
-_QUEUE: Final = "qless/queue/"
-_PAUSED: Final = "qless/paused/"
-PATTERNS: Final = "qless/patterns/"
+_QUEUE_PREFIX: Final = "qless/queue/"
+_PAUSED_PREFIX: Final = "qless/paused/"
+PATTERNS_PREFIX: Final = "qless/patterns/"
 #: Prefixes of the settings that FLUSHDB and FLUSHALL remove.
 _SETTING_PREFIXES: Final = (
     CONFIG_PREFIX,
     TRACKED_PREFIX,
     RECURRING,
-    _QUEUE,
-    _PAUSED,
+    _QUEUE_PREFIX,
+    _PAUSED_PREFIX,
     WORKER_PREFIX,
     LIMIT_PREFIX,
-    PATTERNS,
+    PATTERNS_PREFIX,
 )
 
 #: Maximum number of queues that are remembered after a client has removed their names.
 MAX_FORGOTTEN: Final = 10_000
 
 
-def _is_of_qless(prefix: str, value: bytes) -> bool:
+def _was_set_over_qless(prefix: str, value: bytes) -> bool:
     """Return whether a setting was made over Qless. Older versions did not store the protocol."""
     if prefix == RECURRING:
         origin = read_recurring(value).origin
@@ -70,7 +70,7 @@ def is_held(job: Job, worker: str) -> bool:
     return job.holder == worker and job.holder_protocol == QLESS
 
 
-class Qless(DatabaseNames):
+class QlessState(DatabaseNames):
     def __init__(self, hub: "QlessHub") -> None:
         self.hub = hub
         self.engine: Engine = hub.engine
@@ -102,12 +102,12 @@ class Qless(DatabaseNames):
         self.first_seen.clear()
         self.paused_ahead.clear()
         for key, value in engine.settings.items():
-            if key.startswith(_QUEUE):
-                if self.hub.allows(key[len(_QUEUE) :]):
-                    self.first_seen[key[len(_QUEUE) :]] = int(value)
-            elif key.startswith(_PAUSED):
-                if self.hub.allows(key[len(_PAUSED) :]):
-                    self.paused_ahead.add(key[len(_PAUSED) :])
+            if key.startswith(_QUEUE_PREFIX):
+                if self.hub.allows(key[len(_QUEUE_PREFIX) :]):
+                    self.first_seen[key[len(_QUEUE_PREFIX) :]] = int(value)
+            elif key.startswith(_PAUSED_PREFIX):
+                if self.hub.allows(key[len(_PAUSED_PREFIX) :]):
+                    self.paused_ahead.add(key[len(_PAUSED_PREFIX) :])
             elif key.startswith(WORKER_PREFIX):
                 self.workers.last_seen.setdefault(key[len(WORKER_PREFIX) :], int(value))
 
@@ -120,7 +120,7 @@ class Qless(DatabaseNames):
         self.workers.last_seen.clear()
         self._build()
 
-    def forget_all(self, *, everything: bool) -> None:
+    def remove_settings(self, *, all_databases: bool) -> None:
         """Remove the settings, empty queues and statistics of the current or of all databases."""
         for key, value in list(self.engine.settings.items()):
             prefix = next((each for each in _SETTING_PREFIXES if key.startswith(each)), "")
@@ -129,17 +129,17 @@ class Qless(DatabaseNames):
                 name = name.removeprefix(QUEUE_KEY_PREFIX)
             if (
                 prefix
-                and (everything or self.is_listed(name))
-                and _is_of_qless(prefix, value)
+                and (all_databases or self.is_in_database(name))
+                and _was_set_over_qless(prefix, value)
                 and self._may_forget(prefix, key[len(prefix) :])
             ):
                 self.engine.set_setting(key, None)
         self.engine.load_settings()
         last_seen = self.workers.last_seen
-        for worker in [name for name in last_seen if everything or self.is_listed(name)]:
+        for worker in [name for name in last_seen if all_databases or self.is_in_database(name)]:
             del last_seen[worker]
         known = dict.fromkeys((*self.first_seen, *self.forgotten))
-        seen = [name for name in known if everything or self.is_listed(name)]
+        seen = [name for name in known if all_databases or self.is_in_database(name)]
         self.forgotten.difference_update(seen)
         empty = [name for name in seen if not self._has_jobs(name)]
         for name in empty:
@@ -162,7 +162,7 @@ class Qless(DatabaseNames):
 
     def _queue_of(self, prefix: str, name: str) -> str | None:
         """Return the queue of a setting; None if it applies to more than one."""
-        if prefix in {_QUEUE, _PAUSED}:
+        if prefix in {_QUEUE_PREFIX, _PAUSED_PREFIX}:
             return name
         if prefix == RECURRING:
             return self.engine.recurring.by_id[name].queue
@@ -243,8 +243,8 @@ class Qless(DatabaseNames):
 
     # Locks and due times
 
-    def promote_found(self, job: Job, now: int) -> None:
-        """Make a job that clients see as waiting ready, before a client changes it."""
+    def promote_if_due(self, job: Job, now: int) -> None:
+        """If clients already see a job as waiting, make it ready before a client changes it."""
         if job.due_at <= now and self.engine.deadlines.is_found_due(job):
             self.engine.due_timers.promote(job, now)
 
@@ -265,7 +265,9 @@ class Qless(DatabaseNames):
         return (known is not None and known.paused) or queue in self.paused_ahead
 
     def pause(self, queue: str, now: int, *, paused: bool) -> None:
-        """Pause or unpause a queue. A queue that does not exist is not listed."""
+        """Pause or unpause a queue. For a queue that does not exist, record this until its first
+        put.
+        """
         known = self.engine.queue(queue)
         if known is not None and known.registered:
             self.engine.pause(queue, paused=paused, now=now)
@@ -278,7 +280,7 @@ class Qless(DatabaseNames):
             self.paused_ahead.add(queue)
         else:
             self.paused_ahead.discard(queue)
-        self.engine.set_setting(_PAUSED + queue, b"" if paused else None)
+        self.engine.set_setting(_PAUSED_PREFIX + queue, b"" if paused else None)
 
     def register_queue(self, queue: str, now: int) -> None:
         """Record a put into a queue. Queues are listed by the time of their first put."""
@@ -287,10 +289,10 @@ class Qless(DatabaseNames):
             self.pause(queue, now, paused=True)
         if queue not in self.first_seen:
             self.first_seen[queue] = now
-            self.engine.set_setting(_QUEUE + queue, b"%d" % now)
+            self.engine.set_setting(_QUEUE_PREFIX + queue, b"%d" % now)
 
     def forget_queue(self, queue: str, *, by_client: bool = False) -> None:
         if self.first_seen.pop(queue, None) is not None:
             if by_client and len(self.forgotten) < MAX_FORGOTTEN:
                 self.forgotten.add(queue)
-            self.engine.set_setting(_QUEUE + queue, None)
+            self.engine.set_setting(_QUEUE_PREFIX + queue, None)

@@ -18,11 +18,11 @@ from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import map_in_slices, sort_in_slices
 
 from . import lua_values as lua
-from .arguments import Args, number, text, texts
-from .job_view import waits_since
+from .arguments import Args, parse_number, text, texts
+from .job_view import wait_start
 
 if TYPE_CHECKING:
-    from .state import Qless
+    from .state import QlessState
 
 names_of: Final = keys_of
 
@@ -30,7 +30,7 @@ names_of: Final = keys_of
 class Throttles:
     """The limits of the engine, for the clients of one port."""
 
-    def __init__(self, q: "Qless") -> None:
+    def __init__(self, q: "QlessState") -> None:
         self.q = q
         self._limits = q.engine.limits
 
@@ -69,7 +69,7 @@ class Throttles:
 
     # Holders and waiting jobs
 
-    def holders(self, tid: str) -> list[Job]:
+    def jobs_holding(self, tid: str) -> list[Job]:
         """Return the jobs that hold a throttle, by jid."""
         return self._visible(self._limits.leased_jobs(tid))
 
@@ -81,12 +81,12 @@ class Throttles:
         """Return the throttled jobs of a queue, the longest waiting first."""
         known = self.q.engine.queue(queue)
         parked = [] if known is None else known.ready.parked.values()
-        return sorted(parked, key=_wait)
+        return sorted(parked, key=_wait_key)
 
     def throttled_in_slices(self, queue: str) -> Generator[None, None, list[Job]]:
         known = self.q.engine.queue(queue)
         parked = [] if known is None else list(known.ready.parked.values())
-        rows = ((*_wait(job), number, job) for number, job in enumerate(parked))
+        rows = ((*_wait_key(job), number, job) for number, job in enumerate(parked))
         return (yield from map_in_slices((yield from sort_in_slices(rows)), lambda row: row[-1]))
 
     def count(self, queue: str) -> int:
@@ -105,7 +105,7 @@ class Throttles:
 
     # Popping
 
-    def room(self, queue: str, now: int) -> bool:
+    def has_room(self, queue: str, now: int) -> bool:
         """Return whether the throttle of the queue admits another job."""
         return self._limits.has_room(QUEUE_KEY_PREFIX + queue, now)
 
@@ -136,7 +136,7 @@ class Throttles:
             return []
         self._limits.unpark_freed(now)  # the locks of some jobs may just have expired
         self._limits.unpark_released(known, now)
-        local = self.q.local(queue)
+        local = self.q.client_name(queue)
         rounds = self.q.options.number(
             f"{local}-max-pop-retry", self.q.options.number("max-pop-retry", 1)
         )
@@ -148,7 +148,7 @@ class Throttles:
             for job in found:
                 tid = self._limits.full_key(job, now)
                 if tid is None:
-                    self.q.engine.lease_job(job, worker, QLESS, now, until, waits_since)
+                    self.q.engine.lease_job(job, worker, QLESS, now, until, wait_start)
                     popped.append(job)
                 else:
                     self.park(job, tid, now)
@@ -166,10 +166,10 @@ class Throttles:
             self.park(job, tid, now)
 
     def park(self, job: Job, tid: str, now: int) -> None:
-        self._limits.park(job, tid, now, self.q.local(job.queue))
+        self._limits.park(job, tid, now, self.q.client_name(job.queue))
 
 
-def _wait(job: Job) -> tuple[int, str, int]:
+def _wait_key(job: Job) -> tuple[int, str, int]:
     parked = parked_of(job)
     return (0 if parked is None else parked.since, job.jid, job.seq)
 
@@ -177,61 +177,61 @@ def _wait(job: Job) -> tuple[int, str, int]:
 # Commands
 
 
-def _tid(q: "Qless", args: Args) -> str:
-    """Return the engine's name of a throttle."""
-    return q.scoped_throttle(text(args, 0, "Throttle(): no tid provided"))
+def _tid(q: "QlessState", args: Args) -> str:
+    """Return the name of a throttle in the engine."""
+    return q.engine_throttle_name(text(args, 0, "Throttle(): no tid provided"))
 
 
-def get(q: "Qless", now: int, args: Args) -> bytes:
-    """throttle"""
+def get(q: "QlessState", now: int, args: Args) -> bytes:
+    """Return the id, the maximum and the time to live of a throttle. Arguments: throttle."""
     tid = _tid(q, args)
     maximum, ttl = q.throttles.maximum(tid, now), q.throttles.ttl(tid, now)
     return b'{"id":%b,"maximum":%b,"ttl":%d}' % (
-        lua.string(q.local_throttle(tid)),
-        lua.number(maximum),
+        lua.encode_string(q.client_throttle_name(tid)),
+        lua.format_number(maximum),
         ttl,
     )
 
 
-def set_(q: "Qless", now: int, args: Args) -> None:
-    """throttle, maximum, seconds to live"""
+def set_(q: "QlessState", now: int, args: Args) -> None:
+    """Set the maximum and the time to live of a throttle. Arguments: throttle, maximum, seconds."""
     tid = _tid(q, args)
     error = 'Throttle(): Arg "{}" missing or not a number: '
-    maximum = number(args, 1, error.format("maximum"))
-    seconds = number(args, 2, error.format("expiration"), 0)
+    maximum = parse_number(args, 1, error.format("maximum"))
+    seconds = parse_number(args, 2, error.format("expiration"), 0)
     expires = now + lua.to_microseconds(seconds) if seconds > 0 else 0
     q.throttles.set(tid, maximum, expires, now)
 
 
-def delete(q: "Qless", now: int, args: Args) -> None:
-    """throttle"""
+def delete(q: "QlessState", now: int, args: Args) -> None:
+    """Delete a throttle. Arguments: throttle."""
     q.throttles.delete(_tid(q, args), now)
 
 
-def locks(q: "Qless", now: int, args: Args) -> list[str]:
-    """throttle"""
-    return [q.local(job.jid) for job in q.throttles.holders(_tid(q, args))]
+def locks(q: "QlessState", now: int, args: Args) -> list[str]:
+    """Return the jids of the jobs that hold a throttle. Arguments: throttle."""
+    return [q.client_name(job.jid) for job in q.throttles.jobs_holding(_tid(q, args))]
 
 
-def pending(q: "Qless", now: int, args: Args) -> list[str]:
-    """throttle"""
-    return [q.local(job.jid) for job in q.throttles.waiting(_tid(q, args))]
+def pending(q: "QlessState", now: int, args: Args) -> list[str]:
+    """Return the jids of the jobs that wait for a throttle. Arguments: throttle."""
+    return [q.client_name(job.jid) for job in q.throttles.waiting(_tid(q, args))]
 
 
-def ttl(q: "Qless", now: int, args: Args) -> int:
-    """throttle"""
+def ttl(q: "QlessState", now: int, args: Args) -> int:
+    """Return the remaining seconds of a throttle, -1 if it does not expire. Arguments: throttle."""
     return q.throttles.ttl(_tid(q, args), now)
 
 
-def release(q: "Qless", now: int, args: Args) -> None:
-    """throttle, jids"""
+def release(q: "QlessState", now: int, args: Args) -> None:
+    """Release jobs from a throttle that they hold or wait for. Arguments: throttle, jids."""
     tid = _tid(q, args)
     for jid in texts(args, 1):
         q.throttles.release(tid, jid, now)
 
 
 #: Commands on throttles. Dialects D and T have the same names for them.
-COMMANDS: Final[dict[str, Callable[["Qless", int, Args], Any]]] = {
+COMMANDS: Final[dict[str, Callable[["QlessState", int, Args], Any]]] = {
     "throttle.get": get,
     "throttle.set": set_,
     "throttle.delete": delete,
@@ -240,4 +240,6 @@ COMMANDS: Final[dict[str, Callable[["Qless", int, Args], Any]]] = {
     "throttle.ttl": ttl,
     "throttle.release": release,
 }
-READING: Final = frozenset({"throttle.get", "throttle.locks", "throttle.pending", "throttle.ttl"})
+READ_COMMANDS: Final = frozenset(
+    {"throttle.get", "throttle.locks", "throttle.pending", "throttle.ttl"}
+)

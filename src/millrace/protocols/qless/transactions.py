@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from millrace.engine.timers import UNAVAILABLE_RETRY
 
 from .commands import MAX_REPLY_BYTES, TOO_LARGE, NoReply, Slices
-from .errors import QlessRefused
+from .errors import ChangeRefused
 from .redo import PIECE_SIZE, Position, RedoRecord
-from .resp import Committed, Encoded, Error, encode, encode_in_slices
+from .resp import CommittedReply, EncodedReply, Error, encode, encode_in_slices
 
 if TYPE_CHECKING:
     from .commands import Command
@@ -95,16 +95,18 @@ class QueuedCommands:
     def run(self) -> Slices:
         """Run all commands in order, and yield after each step."""
         connection, redo = self._connection, self._redo
-        connection.transacting = True
+        connection.in_exec = True
         try:
             yield from self._run()
-            connection.serve_lists(self._now)
+            connection.serve_list_waiters(self._now)
         finally:
-            connection.transacting = False
+            connection.in_exec = False
             if redo is not None and redo.is_large and redo.is_written and redo.position() is None:
                 connection.hub.transactions.add(WorkStep(_without_reply(redo.delete())))
         reply = b"".join([b"*%d\r\n" % len(self._parts), *self._parts])
-        return Committed(reply) if redo is not None and redo.is_written else Encoded(reply)
+        return (
+            CommittedReply(reply) if redo is not None and redo.is_written else EncodedReply(reply)
+        )
 
     def resume(self) -> Slices:
         """Continue a recorded transaction after a restart."""
@@ -113,7 +115,7 @@ class QueuedCommands:
         assert position is not None
         self._connection.use_database(position.database)
         # The reply of a pop is lost, so it leases no more jobs.
-        self._parts = [b""] * (position.done + position.leases)
+        self._parts = [b""] * (position.done + position.pop_in_progress)
         return self.run()
 
     def _run(self) -> Iterator[None]:
@@ -138,16 +140,16 @@ class QueuedCommands:
             if isinstance(answer, Generator):
                 answer = yield from self._finish(answer)
             assert not isinstance(answer, NoReply), "a command in a transaction has an answer"
-            encoding = encode_in_slices(answer, connection.protocol)
+            encoding = encode_in_slices(answer, connection.resp_version)
             part: bytes = yield from self._finish(encoding)
             if len(part) > room:
-                part = encode(Error(TOO_LARGE), connection.protocol)
+                part = encode(Error(TOO_LARGE), connection.resp_version)
             room -= len(part)
             parts.append(part)
             yield from self._count(1)
 
     def _takes_steps(self) -> bool:
-        return len(self._queued) >= STEP_COST and not self._engine.unavailable
+        return len(self._queued) >= STEP_COST and not self._engine.unavailable_reason
 
     def _finish(self, work: Generator[None, None, Any]) -> Generator[None, None, Any]:
         """Run all slices of a long command."""
@@ -167,7 +169,7 @@ class QueuedCommands:
         self._room = STEP_COST
         done, connection = len(self._parts), self._connection
         if self._redo is not None and self._engine.version != self._version:
-            leases = cost == SLICE_COST and connection.hub.leased
+            leases = cost == SLICE_COST and connection.hub.is_pop
             self._redo.move_to(Position(done, connection.database, leases))
         yield from self._pause()
 
@@ -198,8 +200,8 @@ class QueuedCommands:
         self._reverts = self._engine.revert_count
         position = None if self._redo is None else self._redo.position()
         if position is None:
-            raise QlessRefused
-        while self._engine.unavailable:
+            raise ChangeRefused
+        while self._engine.unavailable_reason:
             yield
         del self._parts[position.done :]
         self._connection.use_database(position.database)
@@ -315,7 +317,7 @@ class RunningTransactions:
                 has_work = has_work or not self.step_waits
                 if self.exclusive is running and (running.has_ended or running.steps_left <= 0):
                     self.exclusive = None
-        unavailable = bool(self._hub.engine.unavailable)
+        unavailable = bool(self._hub.engine.unavailable_reason)
         if unavailable:
             self.exclusive = None
         if self._running and (has_work or unavailable):

@@ -28,7 +28,7 @@ class QlessWorkers:
 
     def seen(self, worker: str, now: int) -> None:
         """Record the activity of a worker."""
-        workers, worker = self.last_seen, self._names.scoped(worker)
+        workers, worker = self.last_seen, self._names.engine_name(worker)
         if worker not in workers:
             self._forget_old(now)
         workers[worker] = now
@@ -52,9 +52,9 @@ class QlessWorkers:
         while len(self.last_seen) >= MAX_WORKERS:
             self.forget(next(iter(self.last_seen)))
         old = []
-        for name, heard in self.last_seen.items():
-            if self._names.is_listed(name):
-                if heard > oldest:
+        for name, last_seen in self.last_seen.items():
+            if self._names.is_in_database(name):
+                if last_seen > oldest:
                     break
                 old.append(name)
         for name in old:

@@ -10,11 +10,11 @@ from millrace.protocols.errors import ClientError
 
 from . import fields, queue_patterns
 from . import lua_values as lua
-from .commands import shown
+from .commands import quote_argument
 from .computed_keys import Key, Scores, hash_key, list_key, sorted_scores, zset_key
-from .errors import QlessRefused
+from .errors import ChangeRefused
 from .names import decode_name, encode_name
-from .state import Qless
+from .state import QlessState
 
 #: Keys of Qless that clients write directly, and their types.
 WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
@@ -23,28 +23,28 @@ THROTTLE_KEY: Final = b"ql:th:"
 PATTERN_KEYS: Final = ("identifiers", "priorities")
 
 
-def writable_kind(key: bytes) -> str:
+def writable_key_type(key: bytes) -> str:
     """Return the type of a writable key of Qless, or an empty string for any other key."""
     return "hash" if key.startswith(THROTTLE_KEY) else WRITABLE.get(key, "")
 
 
 class WritableKeys:
-    def __init__(self, qless: Qless) -> None:
+    def __init__(self, qless: QlessState) -> None:
         self.qless = qless
 
     def throttle(self, name: str) -> Key | None:
         throttles = self.qless.throttles
-        limit = throttles.limits.get(self.qless.scoped_throttle(name))
+        limit = throttles.limits.get(self.qless.engine_throttle_name(name))
         if limit is not None:
-            maximum = fields.number(limit.maximum)
+            maximum = fields.format_number(limit.maximum)
             return hash_key(lambda: [(b"id", encode_name(name)), (b"maximum", maximum)])
-        tid, _, part = self.qless.scoped_throttle(name).rpartition("-")
+        tid, _, part = self.qless.engine_throttle_name(name).rpartition("-")
         if tid not in throttles.limits:
             return None
         if part == "locks":
             return zset_key(
                 lambda: sorted_scores(
-                    (self.qless.local(job.jid), 1.0) for job in throttles.holders(tid)
+                    (self.qless.client_name(job.jid), 1.0) for job in throttles.jobs_holding(tid)
                 )
             )
         if part == "pending":
@@ -54,25 +54,25 @@ class WritableKeys:
     def waiting_for(self, jobs: list[Job]) -> Scores:
         """Return throttled jobs by the start of their wait."""
         found = ((job, read_details(job).parked) for job in jobs)
-        local = self.qless.local
+        local = self.qless.client_name
         return sorted_scores(
             (local(job.jid), parked.since / SECOND) for job, parked in found if parked
         )
 
     def patterns(self, name: str) -> Key | None:
-        if name not in PATTERN_KEYS or not queue_patterns.is_kept(self.qless, name):
+        if name not in PATTERN_KEYS or not queue_patterns.is_stored(self.qless, name):
             return None
         if name == "identifiers":
             return hash_key(
-                lambda: fields.texts(queue_patterns.kept_identifiers(self.qless).items())
+                lambda: fields.encode_pairs(queue_patterns.stored_identifiers(self.qless).items())
             )
         return list_key(
-            lambda: [encode_name(each) for each in queue_patterns.kept_priorities(self.qless)]
+            lambda: [encode_name(each) for each in queue_patterns.stored_priorities(self.qless)]
         )
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
         """Set fields of a hash, and return the number of new fields. This method and the following
-        ones raise QlessRefused if changes cannot be made durable now.
+        ones raise ChangeRefused if changes cannot be made durable now.
         """
         if not key.startswith(THROTTLE_KEY):
             return queue_patterns.add_identifiers(self.qless, fields)
@@ -82,8 +82,8 @@ class WritableKeys:
         """Set the maximum of a limit, and return the number of new fields. The id is part of the
         key.
         """
-        if self.qless.engine.unavailable:
-            raise QlessRefused
+        if self.qless.engine.unavailable_reason:
+            raise ChangeRefused
         self.qless.refresh()
         throttles = self.qless.throttles
         limit = throttles.limit(tid, now)
@@ -94,12 +94,12 @@ class WritableKeys:
                 raise ClientError("ERR the maximum of a throttle must be a number")
             maximum = found
         if unknown := fields.keys() - {b"id", b"maximum"}:
-            raise ClientError(f"ERR a throttle has no field '{shown(min(unknown))}'")
+            raise ClientError(f"ERR a throttle has no field '{quote_argument(min(unknown))}'")
         throttles.set(tid, maximum, 0, now)
         return len(fields) if limit is None else 0
 
     def _tid(self, key: bytes) -> str:
-        return self.qless.scoped_throttle(decode_name(key.removeprefix(THROTTLE_KEY)))
+        return self.qless.engine_throttle_name(decode_name(key.removeprefix(THROTTLE_KEY)))
 
     def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
         """Add items one by one at one end of a list, and return its length."""
@@ -112,8 +112,8 @@ class WritableKeys:
             throttles, tid = self.qless.throttles, self._tid(key)
             if tid not in throttles.limits:
                 return False
-            if self.qless.engine.unavailable:
-                raise QlessRefused
+            if self.qless.engine.unavailable_reason:
+                raise ChangeRefused
             throttles.delete(tid, now)
             return True
-        return queue_patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
+        return queue_patterns.remove_patterns(self.qless, decode_name(key).rpartition(":")[2])

@@ -76,7 +76,7 @@ class WorkqConnection(Connection):
         self._tail = b""
         #: The job id in the command that waits for the end of a job, and whether it is a `run`.
         self._awaited_id = ""
-        self._runs = False
+        self._awaits_run = False
         self._input_ended = False
         #: The arguments of the last `lease` and their names: a worker repeats its command.
         self._last_lease: tuple[list[bytes], tuple[str, ...]] = ([], ())
@@ -94,7 +94,7 @@ class WorkqConnection(Connection):
         held = len(self._input)
         if self._incomplete:
             return min(held, 1)
-        return held or (self.work is not None)
+        return held or (self.long_command is not None)
 
     @property
     def memory_used(self) -> int:
@@ -258,7 +258,7 @@ class WorkqConnection(Connection):
 
     def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.drop_work()  # the generator refers to this connection
+        self.drop_long_command()  # the generator refers to this connection
         self.hub.connections.discard(self)
         if self.waiter is not None:
             self._cancel_wait(now)
@@ -268,8 +268,8 @@ class WorkqConnection(Connection):
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
         self.engine.cancel_wait(waiter)
-        if self._runs:
-            self._runs = False
+        if self._awaits_run:
+            self._awaits_run = False
             job = self.engine.job(waiter.seq)
             if job is not None:
                 self.engine.cancel(job, now, deferrable=True)
@@ -300,7 +300,7 @@ class WorkqConnection(Connection):
     def _run(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
         push, timeout = jobs.read_run(args, flags, payload)
         job = self._push(push, now)
-        self._runs = True
+        self._awaits_run = True
         self._wait_for_end(job, push.jid, now + timeout * 1000)
 
     def _result(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
@@ -323,34 +323,36 @@ class WorkqConnection(Connection):
     def _wait_for_end(self, job: Job, jid: str, until: int) -> None:
         self._awaited_id = jid
         self.waiter = Waiter((), "", WORKQ, self)
-        self.waiter.owns_job = self._runs
-        self.engine.wait(self.waiter, until, job)
+        self.waiter.owns_job = self._awaits_run
+        self.engine.add_waiter(self.waiter, until, job)
 
     def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter = None
         if outcome.cause == UNDONE:
-            self._runs = False
-            self.reply_error(self.unavailable_reply(self.engine.unavailable))
+            self._awaits_run = False
+            self.reply_error(self.unavailable_reply(self.engine.unavailable_reason))
             return
         self.caller.wait()  # the end of the job may not be committed yet
-        over = outcome.cause == "evicted" or (self._runs and outcome.cause == "expired")
-        if over:
+        ended_without_result = outcome.cause == "evicted" or (
+            self._awaits_run and outcome.cause == "expired"
+        )
+        if ended_without_result:
             self.reply(TIMEOUT)
         else:
             succeeded, content = outcome.succeeded, outcome.result
             self.reply(jobs.result(self._awaited_id, succeeded=succeeded, content=content))
-        self._runs = False
+        self._awaits_run = False
 
     def timed_out(self, now: int) -> None:
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
-        job = self.engine.job(waiter.seq) if self._runs else None
+        job = self.engine.job(waiter.seq) if self._awaits_run else None
         if job is not None and job.state == LEASED:  # a worker has the job
             until = job.deadline if job.deadline != FOREVER else job.leased_at + job.lease_duration
             if until > now:
                 self._wait_for_end(job, self._awaited_id, until)
                 return
-        self._runs = False
+        self._awaits_run = False
         if job is not None:
             self.engine.cancel(job, now, deferrable=True)
         self.reply(TIMEOUT)
@@ -363,8 +365,8 @@ class WorkqConnection(Connection):
         timeout = arguments.parse_wait_timeout(args.pop())
         if args != self._last_lease[0]:
             if len(args) > SLICE_SIZE:
-                self.work_now = now
-                self.begin_work(self._lease_in_slices(args, timeout))
+                self.slice_time = now
+                self.begin_long_command(self._lease_in_slices(args, timeout))
                 return
             self._last_lease = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
         self._open_queues(self._last_lease[1])
@@ -386,7 +388,7 @@ class WorkqConnection(Connection):
                 yield
             self.require_store()
             self._last_lease = args, unique
-            self._lease_from(unique, timeout, self.work_now)
+            self._lease_from(unique, timeout, self.slice_time)
         except StoreUnavailable:
             self.reply_error(self.unavailable_reply(self.store_problem(pushes=False)))
         except ClientError as problem:
@@ -408,7 +410,7 @@ class WorkqConnection(Connection):
             self._reply_with_job(job)
         elif timeout:
             self.waiter = Waiter(names, "", WORKQ, self)
-            engine.wait(self.waiter, now + timeout * 1000)
+            engine.add_waiter(self.waiter, now + timeout * 1000)
         else:
             self.reply(TIMEOUT)
 
@@ -473,7 +475,9 @@ class WorkqConnection(Connection):
         if first:
             self.reply(first)
         engine = self.engine
-        self.begin_work(self._send_in_slices(pieces, bool(first), engine.turn, engine.revert_count))
+        self.begin_long_command(
+            self._send_in_slices(pieces, bool(first), engine.turn, engine.revert_count)
+        )
 
     def _send_in_slices(
         self, pieces: Iterator[bytes | None], is_begun: bool, turn: int, reverts: int
@@ -501,7 +505,7 @@ class WorkqConnection(Connection):
                     self.closing = True
                     return
                 self.caller.wait()
-                self.replies.append(Reply(piece, self.caller.must_wait, optional=True))
+                self.replies.append(Reply(piece, self.caller.must_wait, drop_if_refused=True))
             yield
 
 

@@ -15,7 +15,7 @@ from millrace.engine import consistency
 from millrace.engine.dependencies import blockers_of
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.restoration import in_order
+from millrace.engine.restoration import sort_for_restore
 from millrace.engine.states import DONE, READY, STATE_NAMES
 from millrace.protocols.spec import protocol_rules
 from millrace.store import records
@@ -175,7 +175,7 @@ def _check_chunk(
 ) -> None:
     """Check that a server can index these jobs: an engine indexes them and checks itself."""
     engine = Engine(Random(0), protocol_rules())
-    engine.restore(in_order([*chunk, *_blockers(chunk, jobs)]), {})
+    engine.restore(sort_for_restore([*chunk, *_blockers(chunk, jobs)]), {})
     engine.next_seq = next_seq
     room = MAX_REPORTED - len(findings.problems)
     for problem in consistency.check_engine(engine).problems[:room]:

@@ -1,4 +1,4 @@
-"""Replies with a large number of jobs: `pop` and `peek` with a large count run in slices."""
+"""Replies with jobs: a reply with many jobs, or with large ones, is written in slices."""
 
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
@@ -11,35 +11,37 @@ from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
 from .job_view import JobText, with_data, with_data_in_slices
 from .names import decode_name
-from .resp import Parts, Reply
-from .state import Qless
+from .resp import BulkStringParts, Reply
+from .state import QlessState
 
 #: Number of jobs that are popped or written in one slice.
 JOBS_BATCH_SIZE: Final = 20
 #: Up to this number of jobs is popped or written in one step.
-MAX_JOBS_AT_ONCE: Final = 50
+MAX_JOBS_PER_STEP: Final = 50
 #: Number of arguments that one slice of a command without a reply uses.
 ARGUMENTS_BATCH_SIZE: Final = 100
 
-JobWriter = Callable[[Qless, Job], JobText]
+JobWriter = Callable[[QlessState, Job], JobText]
 #: An encoded job.
-Row = bytes | Parts
+Row = bytes | BulkStringParts
 
 
-def reply(
+def reply_with_jobs(
     api: Any, call: Any, write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Reply | Generator[None, None, Reply]:
     """The reply to `pop` (queue, worker, count) or `peek` (queue, count)."""
     at = 2 if call.command == "pop" else 1
     count = lua.tonumber(call.args[at]) if len(call.args) > at else None
-    if count is None or count <= MAX_JOBS_AT_ONCE:
-        jobs: list[Job] = api.do(call.command, call.now, call.args)
+    if count is None or count <= MAX_JOBS_PER_STEP:
+        jobs: list[Job] = api.run_command(call.command, call.now, call.args)
         if any(is_large(api.engine, job) for job in jobs):
-            return in_slices(api.qless, jobs, write, finish)
-        return finish([written(api.qless, job, write) for job in jobs])
+            return encode_jobs_in_slices(api.qless, jobs, write, finish)
+        return finish([encode_job(api.qless, job, write) for job in jobs])
     if call.command == "pop":
         return _pop(api, call, count, write, finish)
-    return in_slices(api.qless, api.do(call.command, call.now, call.args), write, finish)
+    return encode_jobs_in_slices(
+        api.qless, api.run_command(call.command, call.now, call.args), write, finish
+    )
 
 
 def _pop(
@@ -51,9 +53,9 @@ def _pop(
     while len(found) < count and size < MAX_REPLY_BYTES:
         wanted = min(JOBS_BATCH_SIZE, count - len(found))
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
-        jobs: list[Job] = api.do(call.command, call.now, args)
+        jobs: list[Job] = api.run_command(call.command, call.now, args)
         for job in jobs:
-            row = yield from _written_in_slices(api.qless, job, write)
+            row = yield from _encode_job_in_slices(api.qless, job, write)
             if row:
                 found.append(row)
                 size += len(row)
@@ -65,55 +67,58 @@ def _pop(
     return finish(found)
 
 
-def written(q: Qless, job: Job, write: JobWriter) -> bytes:
+def encode_job(q: QlessState, job: Job, write: JobWriter) -> bytes:
     """Encode a job."""
     return with_data(q.engine, job, write(q, job))
 
 
-def _written_in_slices(q: Qless, job: Job, write: JobWriter) -> Generator[None, None, Row]:
+def _encode_job_in_slices(q: QlessState, job: Job, write: JobWriter) -> Generator[None, None, Row]:
     """Encode a job, large data in slices. Return an empty text if it is removed meanwhile."""
     engine = q.engine
     if not is_large(engine, job):
-        return written(q, job, write) if job.seq in engine.tables.jobs else b""
+        return encode_job(q, job, write) if job.seq in engine.tables.jobs else b""
     yield from read_ahead(engine, job)
     try:
         if job.seq not in engine.tables.jobs:
             return b""
-        return Parts((yield from with_data_in_slices(engine, job, write(q, job))))
+        return BulkStringParts((yield from with_data_in_slices(engine, job, write(q, job))))
     finally:
         release_payload(engine, job)
 
 
 def multiget(
-    q: Qless, args: list[bytes], write: JobWriter, finish: Callable[[list[Any]], Reply]
+    q: QlessState, args: list[bytes], write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Reply | Generator[None, None, Reply]:
     """The reply to a request for jobs by their jids, each once: a request could repeat the jid of a
     large job.
     """
     found = (q.find(decode_name(jid)) for jid in dict.fromkeys(args))
-    if len(args) > MAX_JOBS_AT_ONCE:
-        return in_slices(q, found, write, finish)
+    if len(args) > MAX_JOBS_PER_STEP:
+        return encode_jobs_in_slices(q, found, write, finish)
     jobs = [job for job in found if job is not None]
     if any(is_large(q.engine, job) for job in jobs):
-        return in_slices(q, jobs, write, finish)
-    return finish([written(q, job, write) for job in jobs])
+        return encode_jobs_in_slices(q, jobs, write, finish)
+    return finish([encode_job(q, job, write) for job in jobs])
 
 
-def get(q: Qless, job: Job | None, write: JobWriter) -> Reply | Generator[None, None, Reply]:
+def get(q: QlessState, job: Job | None, write: JobWriter) -> Reply | Generator[None, None, Reply]:
     """The reply to a request for one job."""
     if job is None:
         return None
     if is_large(q.engine, job):
-        return in_slices(q, [job], write, _only)
-    return written(q, job, write)
+        return encode_jobs_in_slices(q, [job], write, _single_row)
+    return encode_job(q, job, write)
 
 
-def _only(rows: list[Any]) -> Reply:
+def _single_row(rows: list[Any]) -> Reply:
     return rows[0] if rows else None
 
 
 def change_in_slices(
-    q: Qless, now: int, args: list[bytes], change: Callable[[Qless, int, list[bytes]], Any]
+    q: QlessState,
+    now: int,
+    args: list[bytes],
+    change: Callable[[QlessState, int, list[bytes]], Any],
 ) -> Generator[None, None, Reply]:
     """Apply a command without a reply to its arguments, some in each slice."""
     for start in range(0, len(args), ARGUMENTS_BATCH_SIZE):
@@ -122,15 +127,18 @@ def change_in_slices(
     return None
 
 
-def in_slices(
-    q: Qless, jobs: Iterable[Job | None], write: JobWriter, finish: Callable[[list[Any]], Reply]
+def encode_jobs_in_slices(
+    q: QlessState,
+    jobs: Iterable[Job | None],
+    write: JobWriter,
+    finish: Callable[[list[Any]], Reply],
 ) -> Generator[None, None, Reply]:
     """Encode jobs up to the maximum size of a reply. Jobs removed between slices are skipped."""
     found: list[Row] = []
     size = 0
     for number, job in enumerate(jobs, 1):
         if job is not None and size < MAX_REPLY_BYTES:
-            row = yield from _written_in_slices(q, job, write)
+            row = yield from _encode_job_in_slices(q, job, write)
             if row:
                 found.append(row)
                 size += len(row)
