@@ -5,7 +5,8 @@ other clients are served in between, and the cost of a request is proportional t
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Generator
+import tracemalloc
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -27,6 +28,7 @@ from millrace.protocols.qless import lua_values
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
+from millrace.protocols.qless.flush import flush
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
 from millrace.protocols.registry import MASENKO, QLESS, WORKQ
@@ -590,3 +592,22 @@ def test_a_bulk_read_examines_some_jobs_in_each_slice() -> None:
     reply, slices = port.finish(work)
     assert reply == b'{"cursor":null,"jobs":[]}'
     assert slices >= 10
+
+
+@pytest.mark.parametrize("command", ["read", "flush"])
+def test_a_command_does_not_list_the_whole_table_in_its_first_slice(command: str) -> None:
+    """A list of a million seqs takes 40 ms."""
+    port = Port(50_000)
+    work: Iterator[None]
+    if command == "read":
+        request = BulkRequest(read=ReadRequest(queue="none"))
+        work = execute_bulk(port.engine, request, ReadCursors(), port, lambda: None, NOW)
+    else:
+        work = flush(port.api.qless, NOW, everything=True)
+    tracemalloc.start()
+    try:
+        next(work)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 150_000  # the list takes 400,000 bytes

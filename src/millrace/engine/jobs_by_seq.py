@@ -7,6 +7,7 @@ them end: a group of which few jobs are left is dissolved, and a second dictiona
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from .job import Job
@@ -108,6 +109,23 @@ class JobsBySeq:
         """
         for part in self._parts():
             yield from part
+
+    def seqs(self) -> Iterator[int]:
+        """The seqs of all present jobs, in order, and some others. Later changes have no effect.
+        This makes no list of all seqs.
+        """
+        scattered = sorted(self._scattered)
+        parts: list[Iterable[int]] = []
+        at = 0
+        for number in sorted(self._groups):
+            start = number << _SHIFT
+            end = bisect_left(scattered, start, at)
+            parts.append(scattered[at:end])
+            parts.append(range(start, start + GROUP_SIZE))
+            at = end
+        parts.append(scattered[at:])
+        parts.append(sorted(self.recent))
+        return chain.from_iterable(parts)
 
     def each(self) -> Iterator[Job]:
         """The jobs, without a list of all of them."""
