@@ -59,7 +59,7 @@ TLS_CHECK_INTERVAL = 5.0
 #: Seconds between two steps of the search for idle queues.
 QUEUE_CHECK_INTERVAL = 5.0
 #: The garbage collector does not track compiled jobs, and the objects of the server form no cycles,
-#: so full collections are very rare. The others examine 20,000 new objects at most, in about 5 ms.
+#: so full collections are very rare. The others examine 20,000 new objects at most, in 4 to 16 ms.
 GC_THRESHOLDS = (5_000, 2, 10_000)
 #: Open sockets by section.
 Sockets = dict[str, list[socket.socket]]
