@@ -34,7 +34,7 @@ from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.server import run_queue
-from millrace.server.app import clock, listeners
+from millrace.server.app import GC_THRESHOLDS, clock, listeners
 from millrace.server.commit_thread import CommitThread
 from millrace.server.server import Server
 from millrace.server.session import Session
@@ -165,7 +165,7 @@ def _uuid(number: int) -> str:
 def _serve(
     world: LargeWorld, folder: Path, prepare: Callable[[Stage], Request], units: bool
 ) -> Slice:
-    gc.set_threshold(50_000, 20, 100)  # as the server does
+    gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     server = MeasuredServer(world, folder, HeldCommits if units else CommitThread)
     protocol, data, client = prepare(Stage(server, "expensive"))
@@ -249,6 +249,9 @@ class MeasuredServer(HeldServer):
 
         def measured(handle: Any) -> Any:
             nonlocal longest, where, slices
+            if isinstance(getattr(handle._callback, "__self__", None), asyncio.Task):
+                run(handle)  # a task of the tests: the server executes commands in callbacks
+                return
             cost, spent = count(lambda: run(handle))
             slices += 1
             if cost > longest:

@@ -5,7 +5,8 @@ other clients are served in between, and the cost of a request is proportional t
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Generator
+import tracemalloc
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -27,12 +28,14 @@ from millrace.protocols.qless import lua_values
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
+from millrace.protocols.qless.flush import flush
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
-from millrace.protocols.registry import MASENKO, QLESS, WORKQ
+from millrace.protocols.registry import FAKTORY, MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.protocols.workq.hub import WorkqHub
+from millrace.server.turns import LARGE_TURN_CHANGES
 from wires import data_of
 
 NOW = 1_794_771_831_000_000
@@ -590,3 +593,48 @@ def test_a_bulk_read_examines_some_jobs_in_each_slice() -> None:
     reply, slices = port.finish(work)
     assert reply == b'{"cursor":null,"jobs":[]}'
     assert slices >= 10
+
+
+@pytest.mark.parametrize("command", ["read", "flush"])
+def test_a_command_does_not_list_the_whole_table_in_its_first_slice(command: str) -> None:
+    """A list of a million seqs takes 40 ms."""
+    port = Port(50_000)
+    work: Iterator[None]
+    if command == "read":
+        request = BulkRequest(read=ReadRequest(queue="none"))
+        work = execute_bulk(port.engine, request, ReadCursors(), port, lambda: None, NOW)
+    else:
+        work = flush(port.api.qless, NOW, everything=True)
+    tracemalloc.start()
+    try:
+        next(work)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 150_000  # the list takes 400,000 bytes
+
+
+def test_a_long_command_without_events_waits_for_the_commit(tmp_path: Path) -> None:
+    """Otherwise one turn would write all of its changes."""
+    server = HeldServer(tmp_path)
+    try:
+        for number in range(6000):
+            server.engine.push(NewJob("", "x", b"[]", FAKTORY, f"q{number}", 5, 1_800_000_000), NOW)
+        server.drain()
+        server.hold()
+        push = b'PUSH {"jid":"other-job","jobtype":"x","args":[]}\r\n'
+        assert server.send("faktory", push, "other") == b""
+        assert server.engine.committing
+        session, _ = server._session("faktory", "main")
+        assert server.send("faktory", b"QUEUE PAUSE *\r\n") == b""
+        server.sleep(0.05)
+        assert session.is_working
+        assert LARGE_TURN_CHANGES <= len(server.engine.change_set.queues) < 2500
+        server.release()
+        while session.is_working:
+            server.sleep(0.01)
+        assert all(queue.paused for queue in server.engine.queues.values())
+        server.drain()
+        assert server.written("faktory", "main") == b"+OK\r\n"
+    finally:
+        server.close()

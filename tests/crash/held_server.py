@@ -58,11 +58,21 @@ class HeldCommits(CommitThread):
 class _Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
-        self.written = b""
+        self._pieces: list[bytes] = []
         self.closed = False
 
+    @property
+    def written(self) -> bytes:
+        """All data since it was set."""
+        self._pieces = [b"".join(self._pieces)]
+        return self._pieces[0]
+
+    @written.setter
+    def written(self, data: bytes) -> None:
+        self._pieces = [data]
+
     def write(self, data: Any) -> None:
-        self.written += bytes(data)
+        self._pieces.append(bytes(data))  # a write costs no copy of earlier ones
 
     def close(self) -> None:
         self.closed = True

@@ -101,6 +101,27 @@ def test_a_flush_examines_queues_and_timers_with_little_work():
     assert consistency.check_engine(scene.engine).total == 0
 
 
+def test_a_large_flush_frees_timers_and_tags_in_steps():
+    """Only few objects are freed at once."""
+    scene, count = Scene(), 20_000
+    for number in range(count):
+        due = scene.now + 1_000_000 + number
+        scene.push(f"later-{number}", due_at=due, tags=["all", f"tag-{number}"])
+    scene.engine.take_changes()
+    scene.engine.set_alarm((scene, "alarm"), scene.now + 1_000_000)
+    before = sys.getallocatedblocks()
+    scene.engine.flush(scene.now)
+    freed = [before - sys.getallocatedblocks()]
+    assert len(scene.engine.timers) == 2  # the alarm, and the timer of the steps
+    assert scene.engine.annotations.tags == {}
+    while scene.engine.restoration._discarded:
+        before = sys.getallocatedblocks()
+        scene.engine.restoration.free_discarded(scene.now)
+        freed.append(before - sys.getallocatedblocks())
+    assert max(freed) < count
+    assert sum(freed) > 5 * count
+
+
 def test_a_flush_of_an_absent_protocol_changes_nothing(scene):
     scene.engine.take_changes()
     scene.engine.flush(scene.now, GOQUEUE)

@@ -119,6 +119,24 @@ def test_no_job_keeps_its_memory_after_its_end() -> None:
     assert memory_of(fill_and_drain) < 200 * GROUP_SIZE
 
 
+def test_the_seqs_are_those_of_the_jobs_at_the_time_of_the_call() -> None:
+    """Later changes have no effect: groups are dissolved and opened during the iteration."""
+    count = 40 * GROUP_SIZE
+    table = JobsBySeq(job_of(seq) for seq in range(1, count))
+    for seq in range(10 * GROUP_SIZE, 20 * GROUP_SIZE):
+        if seq % 100:
+            del table[seq]
+    present, found = set(table), table.seqs()
+    seen = [next(found)]
+    for seq in present:
+        del table[seq]
+    table[2 * count] = job_of(2 * count)
+    seen += found
+    assert seen == sorted(set(seen))
+    assert present <= set(seen)
+    assert len(seen) <= len(present) + GROUP_SIZE
+
+
 def test_an_iteration_has_every_job_that_stays() -> None:
     """Groups are dissolved and opened during the iteration."""
     count = 6 * GROUP_SIZE

@@ -159,3 +159,19 @@ def test_a_thousand_random_changes_agree_with_a_plain_dictionary():
             assert all(time > now for time in model.values())
         assert timers.next() == min(model.values(), default=None)
         assert len(timers) == len(model)
+
+
+def test_the_timers_of_jobs_are_cleared_and_the_others_stay():
+    timers, others = TimerHeap(), ["text", ("alarm", "x"), -3]
+    for key in (5, 0, *others, "due", "cancelled"):
+        timers.set(key, 10 if key == "due" else 20)
+    timers.cancel("cancelled")
+    assert due(timers, 10) == ["due"]
+    live, heap = timers.clear_jobs()
+    assert {5, 0} < live.keys()
+    assert len(heap) >= 5
+    assert timers.keys() == others
+    timers.set(7, 20)
+    assert due(timers, 20) == [*others, 7]
+    timers.clear_jobs()
+    assert timers.keys() == []

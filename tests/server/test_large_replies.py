@@ -1,15 +1,22 @@
 """Large replies are written in pieces, in order, and the server serves other clients meanwhile."""
 
 import asyncio
+import base64
 import json
 import socket
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from test_payload_reads import JID, Served, _json_jobs, serve, until
 
+from millrace.admin import connection as admin_connection
+from millrace.admin.client import hello
+from millrace.admin.connection import AdminConnection
+from millrace.admin.service import AdminService
 from millrace.engine.job import FOREVER, NewJob
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.qless import dialect_a, dialect_d_replies, job_replies, lua_values, queries
@@ -20,6 +27,7 @@ from millrace.protocols.qless.resp import encode
 from millrace.protocols.registry import QLESS
 from millrace.server import session as session_module
 from millrace.server.app import clock
+from millrace.server.server import Listener
 from scene import commit
 
 LARGE = bytes(range(256)) * (32 << 10)  # 8 MiB
@@ -262,3 +270,112 @@ def test_a_large_qless_reply_is_sent_in_parts_and_in_order(
         assert job["data"] == json.loads(payload)
 
     serve(tmp_path / "data", play)
+
+
+class AdminClient:
+    """A client of the admin socket that has sent a lease request, and the server's side of it."""
+
+    def __init__(self, served: Served, folder: Path) -> None:
+        self._served = served
+        self._path = folder / "control.sock"
+        self.service = AdminService(served.engine, 10)
+        self.service.memory_mb = lambda: 1
+
+    async def lease(self, limit: int = 1) -> None:
+        connect = partial(AdminConnection, self.service)
+        listener = Listener("control", None, self.service, connect, self._path)
+        await self._served.server.listen([listener], {}, None)
+        opened = await asyncio.open_unix_connection(str(self._path), limit=1 << 26)
+        self.reader, self.writer = opened
+        lease = {"lease": {"queues": ["q"], "worker": "w", "limit": limit}}
+        self.writer.write(hello() + json.dumps(lease).encode() + b"\n")
+        await self._served.read_all()
+
+    @property
+    def connection(self) -> AdminConnection:
+        (found,) = self.service.connections
+        assert isinstance(found, AdminConnection)
+        return found
+
+    async def answer(self) -> list[dict[str, Any]]:
+        await asyncio.wait_for(self.reader.readline(), 20)  # the reply to the hello
+        line = await asyncio.wait_for(self.reader.readline(), 20)
+        leases = json.loads(line)["result"]["jobs"]
+        assert isinstance(leases, list)
+        return leases
+
+
+def _serve_admin(folder: Path, play: Callable[[Served, AdminClient], Awaitable[None]]) -> None:
+    async def with_client(served: Served) -> None:
+        await play(served, AdminClient(served, folder))
+
+    serve(folder / "data", with_client)
+
+
+@pytest.mark.sources_only("it replaces b64encode")
+def test_a_job_leased_over_http_is_encoded_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+
+    def counted(data: bytes) -> bytes:
+        encoded.append(len(data))
+        return base64.b64encode(data)
+
+    monkeypatch.setattr(admin_connection, "b64encode", counted)
+
+    async def play(served: Served, client: AdminClient) -> None:
+        served.push(b"", jid="none")
+        served.push(b'"payload":""', jid='"payload":""')
+        served.push(LARGE + b"x")
+        await client.lease(limit=3)
+        leases = await client.answer()
+        assert {
+            each["job"]["jid"]: base64.b64decode(each["job"]["payload"]) for each in leases
+        } == {
+            JID: LARGE + b"x",
+            "none": b"",
+            '"payload":""': b'"payload":""',
+        }
+        assert max(encoded) == admin_connection.PART_BYTES
+        for each in leases:
+            end = {"end": {"token": each["token"], "action": "complete"}}
+            client.writer.write(json.dumps(end).encode() + b"\n")
+            assert b'"result"' in await client.reader.readline()
+        assert not served.engine.jobs
+
+    _serve_admin(tmp_path, play)
+
+
+async def _until_encoded(client: AdminClient) -> None:
+    """Until the reply is partly encoded."""
+    await until(lambda: client.connection.work is not None)
+    assert not client.connection.replies
+
+
+def test_the_lease_returns_if_an_http_client_is_lost_during_the_encoding(tmp_path: Path) -> None:
+    async def play(served: Served, client: AdminClient) -> None:
+        job = served.push(LARGE)
+        await client.lease()
+        await _until_encoded(client)
+        assert job.state == LEASED
+        client.connection.session.connection_lost(None)
+        assert job.state == READY
+        assert (job.attempt, job.failures) == (0, 0)
+        client.writer.close()
+
+    _serve_admin(tmp_path, play)
+
+
+def test_a_lease_that_ends_during_the_encoding_is_not_delivered(tmp_path: Path) -> None:
+    async def play(served: Served, client: AdminClient) -> None:
+        served.push(b"[1]", jid="small")
+        job = served.push(LARGE)
+        await client.lease(limit=2)
+        await _until_encoded(client)
+        served.engine.release(job, clock())
+        [other] = await client.answer()
+        assert other["job"]["jid"] == "small"
+        assert job.state == READY
+
+    _serve_admin(tmp_path, play)

@@ -19,6 +19,7 @@ Times and durations are microseconds, 0 for none; bytes are base64. The reply to
 after its commit. Every client that can open the socket is an administrator.
 """
 
+from base64 import b64encode
 from collections.abc import Generator, Iterator
 from typing import Any, Final
 
@@ -26,10 +27,10 @@ import msgspec
 
 from millrace import __version__
 from millrace.engine.errors import EngineError, QueueRefused
-from millrace.engine.job import Job
+from millrace.engine.job import Job, payload_size
 from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.buffers import LineBuffer
-from millrace.protocols.connection import Connection
+from millrace.protocols.connection import MAX_JOINED_BYTES, Connection, LeaseRead
 from millrace.protocols.errors import ClientError, CodedError, StoreUnavailable
 from millrace.protocols.http import leases
 from millrace.records import (
@@ -42,6 +43,7 @@ from millrace.records import (
     Hello,
     HelloReply,
     ImportProgress,
+    LeasedJobs,
     LeaseJobs,
     SocketRequest,
 )
@@ -64,6 +66,8 @@ from .service import AdminService, Operation, Reply
 
 #: Fits the longest job that can be pushed over HTTP, in base64.
 MAX_LINE_BYTES: Final = 24 << 20
+#: Payload bytes that one slice encodes: a multiple of 3, so that the base64 has no padding.
+PART_BYTES: Final = 3 << 17
 
 _decode = msgspec.json.Decoder(SocketRequest).decode
 _decode_hello = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -116,6 +120,9 @@ LIMITED: Final = frozenset(
 )
 _NAMES: Final = SocketRequest.__struct_fields__
 _ABSENT: Final = (None, False)
+#: A payload in an encoded record. No string contains this text: its quotes would be escaped.
+_PAYLOAD_START: Final = b'"payload":"'
+_EMPTY_PAYLOAD: Final = _PAYLOAD_START + b'"'
 
 
 class AdminConnection(Connection):
@@ -305,10 +312,40 @@ class AdminConnection(Connection):
     def _hand_out(self, leased: list[Job]) -> None:
         if self.start_payload_read(leased, self._hand_out):
             return
-        reply = work.leased(self.hub, leased)
-        if leased and self.hub.tokens.is_key_uncommitted:
-            self.caller.wait()
+        if sum(map(payload_size, leased)) > MAX_JOINED_BYTES:
+            leases = tuple([(job, job.attempt) for job in leased])
+            payloads = [self.engine.payload(job) for job in leased]
+            self.lease_read = LeaseRead(None, leases, self.caller.must_wait, self._hand_out)
+            self.begin_long_command(self._hand_out_in_slices(self.lease_read, payloads))
+            return
+        reply = self._leased(leased, [self.engine.payload(job) for job in leased])
         self.reply_with_jobs(leased, _line(reply))
+
+    def _leased(self, jobs: list[Job], payloads: list[bytes]) -> LeasedJobs:
+        reply = work.leased(self.hub, jobs, payloads)
+        if jobs and self.hub.tokens.is_key_uncommitted:
+            self.caller.wait()
+        return reply
+
+    def _hand_out_in_slices(self, lease_read: LeaseRead, payloads: list[bytes]) -> Iterator[None]:
+        """Encode the payloads in slices, and reply with the jobs that are still leased then."""
+        encoded: dict[int, list[bytes]] = {}
+        for (job, _), payload in zip(lease_read.leases, payloads, strict=True):
+            parts = encoded[job.seq] = []
+            for start in range(0, len(payload), PART_BYTES):
+                parts.append(b64encode(memoryview(payload)[start : start + PART_BYTES]))
+                yield
+        self.lease_read = None
+        leased = self.still_leased(lease_read)
+        if len(leased) < len(lease_read.leases):
+            self.caller.wait()
+        reply = self._leased(leased, [b""] * len(leased))
+        first, *others = _line(reply).split(_EMPTY_PAYLOAD)
+        pieces = [first]
+        for job, text in zip(leased, others, strict=True):
+            pieces[-1] += _PAYLOAD_START
+            pieces += [*encoded[job.seq], b'"' + text]
+        self.reply_in_pieces(pieces, tuple([(job, job.attempt) for job in leased]))
 
     def unavailable_reply(self, reason: str) -> bytes:
         return _encode(AdminErrorReply.of("unavailable", reason)) + b"\n"

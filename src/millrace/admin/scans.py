@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_from_id
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.ready import ReadyQueue
 
 from .service import parse_number
@@ -89,7 +90,10 @@ def index_numbers(indexes: Iterable[Collection[int]]) -> list[int]:
     """
     seqs: list[int] = []
     for index in indexes:
-        seqs.extend(dict.keys(index) if isinstance(index, dict) else index)
+        if isinstance(index, JobsBySeq):
+            seqs.extend(index.seqs())  # also some numbers without a job
+        else:
+            seqs.extend(dict.keys(index) if isinstance(index, dict) else index)
     return seqs
 
 

@@ -128,10 +128,10 @@ class Candidates:
                 spent = 0
                 yield None
             job = None if seq is None else engine.job(seq)  # a flush replaces it
+            spent += CHUNK_SIZE // SEARCH_SLICE_SIZE
             if job is None:
                 continue
             at.examined += 1
-            spent += CHUNK_SIZE // SEARCH_SLICE_SIZE
             if admits(job):
                 cost = meaning.cost(job)
                 spent += cost

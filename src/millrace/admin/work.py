@@ -29,13 +29,15 @@ def push(hub: AdminService, request: PushJobs, now: int) -> PushedJobs:
     return reply
 
 
-def leased(hub: AdminService, jobs: list[Job]) -> LeasedJobs:
-    return LeasedJobs([_leased(hub, job) for job in jobs])
+def leased(hub: AdminService, jobs: list[Job], payloads: list[bytes]) -> LeasedJobs:
+    return LeasedJobs(
+        [_leased(hub, job, payload) for job, payload in zip(jobs, payloads, strict=True)]
+    )
 
 
-def _leased(hub: AdminService, job: Job) -> LeasedJob:
+def _leased(hub: AdminService, job: Job, payload: bytes) -> LeasedJob:
     record = job_record(hub, job)
-    record.payload = hub.engine.payload(job)
+    record.payload = payload
     return LeasedJob(hub.tokens.write(LeaseToken.from_job(job)), job.deadline, record)
 
 

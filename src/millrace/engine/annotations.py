@@ -43,7 +43,12 @@ class Annotations(Component):
 
     def clear(self) -> None:
         """Empty the index of tags. The jobs keep their tags, and tracked ids stay."""
-        self.tags.clear()
+        self.take_tags()
+
+    def take_tags(self) -> dict[str, dict[int, int]]:
+        """Empty the index of tags, and return what it had: it takes long to free many tags."""
+        tags, self.tags = self.tags, {}
+        return tags
 
     def set_tags(self, job: Job, tags: list[Any]) -> None:
         """Replace the tags of a job: pairs of a tag and a time."""

@@ -37,8 +37,8 @@ class DiscardedCollections:
         self._stack.append(collection)
 
     def free(self, limit: int) -> None:
-        """Remove this number of items. A queue or a group of jobs is an item, and so is each
-        of its entries.
+        """Remove this number of items. A queue, a dictionary or a group of jobs is an item, and so
+        is each of its entries.
         """
         stack = self._stack
         while stack and limit > 0:
@@ -50,6 +50,9 @@ class DiscardedCollections:
             item = collection.popitem()[1] if isinstance(collection, dict) else collection.pop()
             if isinstance(item, JobGroup):
                 stack.append(item.jobs)
+                continue
+            if isinstance(item, dict):
+                stack.append(item)
                 continue
             if isinstance(item, Queue) and self._queues.get(item.name) is not item:
                 item = item.ready

@@ -7,6 +7,7 @@ them end: a group of which few jobs are left is dissolved, and a second dictiona
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain, compress
 from typing import Any, Final
 
 from .job import Job
@@ -106,13 +107,28 @@ class JobsBySeq:
         """The seqs. Jobs may be added and removed between two of them: the result has the seqs of
         all jobs that stay, and of some others.
         """
-        for part in self._parts():
-            yield from part
+        return chain.from_iterable(self._parts())
+
+    def seqs(self) -> Iterator[int]:
+        """The seqs of all present jobs, in order, and some others. Later changes have no effect.
+        This makes no list of all seqs.
+        """
+        scattered = sorted(self._scattered)
+        parts: list[Iterable[int]] = []
+        at = 0
+        for number in sorted(self._groups):
+            start = number << _SHIFT
+            end = bisect_left(scattered, start, at)
+            parts.append(scattered[at:end])
+            parts.append(range(start, start + GROUP_SIZE))
+            at = end
+        parts.append(scattered[at:])
+        parts.append(sorted(self.recent))
+        return chain.from_iterable(parts)
 
     def each(self) -> Iterator[Job]:
         """The jobs, without a list of all of them."""
-        for part in self._parts():
-            yield from part.values()
+        return chain.from_iterable(map(dict.values, self._parts()))
 
     def values(self) -> list[Job]:
         found: list[Job] = []
@@ -121,8 +137,7 @@ class JobsBySeq:
         return found
 
     def items(self) -> Iterator[tuple[int, Job]]:
-        for part in self._parts():
-            yield from part.items()
+        return chain.from_iterable(map(dict.items, self._parts()))
 
     def __eq__(self, other: object) -> bool:
         jobs = dict(self.items())
@@ -168,27 +183,29 @@ class JobsBySeq:
             self._dissolve(number, group)
 
     def _group_recent(self) -> None:
-        """Move the recent jobs to groups, except for those of the last one, which may get more."""
+        """Move the oldest recent jobs to groups: about as many as one group has."""
         recent = self.recent
-        last = max(recent) >> _SHIFT
-        self.grouped_seq = (last << _SHIFT) - 1
-        numbers: list[int] = []
-        for seq, job in recent.items():
-            number = seq >> _SHIFT
-            if number == last:
-                continue
-            group = self._groups.get(number)
-            if group is None:
-                self._groups[number] = group = JobGroup()
-                numbers.append(number)
-            group.jobs[seq & _MASK] = job
-            group.count += 1
-            self._grouped += 1
-        self.recent = {seq: job for seq, job in recent.items() if seq >> _SHIFT == last}
-        for number in numbers:
-            group = self._groups[number]
-            if group.count < MIN_GROUP_JOBS:
-                self._dissolve(number, group)
+        seqs = sorted(recent)
+        # The last group may get more jobs, unless it is the only one.
+        end = max((seqs[0] >> _SHIFT) + 1, seqs[GROUP_SIZE - 1] >> _SHIFT) << _SHIFT
+        self.grouped_seq = end - 1
+        at, count = 0, bisect_left(seqs, end)
+        while at < count:
+            number = seqs[at] >> _SHIFT
+            next_group = bisect_left(seqs, (number + 1) << _SHIFT, at)
+            self._add_group(number, [recent.pop(seq) for seq in seqs[at:next_group]])
+            at = next_group
+
+    def _add_group(self, number: int, jobs: list[Job]) -> None:
+        if len(jobs) < MIN_GROUP_JOBS:
+            for job in jobs:
+                self._scattered[job.seq] = job
+            return
+        self._groups[number] = group = JobGroup()
+        group.count = len(jobs)
+        self._grouped += len(jobs)
+        for job in jobs:
+            group.jobs[job.seq & _MASK] = job
 
     def _dissolve(self, number: int, group: JobGroup) -> None:
         del self._groups[number]
@@ -216,7 +233,8 @@ class JobsBySeq:
         start, group = number << _SHIFT, self._groups.get(number)
         if group is None:  # it was dissolved
             return self._of_scattered(range(start, start + GROUP_SIZE))
-        return {seq: job for seq, job in enumerate(group.jobs, start) if job is not None}
+        seqs = compress(range(start, start + GROUP_SIZE), group.jobs)
+        return dict(zip(seqs, filter(None, group.jobs), strict=True))
 
     def _of_scattered(self, seqs: Iterable[int]) -> dict[int, Job]:
         scattered = self._scattered

@@ -234,9 +234,11 @@ class Restoration:
             engine.timers.set(DISCARD_TIMER, 0)
         # This comes first, so that the components examine no queue and no timer of a job.
         removed = engine.queue_set.forget_all()
+        timers, tags = engine.timers.clear_jobs(), engine.annotations.take_tags()
         if is_large:
-            self._discarded.add(removed)
-        engine.timers.clear_jobs()
+            for collection in (removed, *timers, tags):
+                self._discarded.add(collection)
+            del timers, tags
         for component in engine.components:
             component.clear()
         engine.timers.cancel(TRIM_TIMER)

@@ -90,6 +90,15 @@ def jobs_to_examine(index: Index) -> Iterator[Job | None]:
     return (job if allows(job.queue) else None for job in list(index.all_jobs.values()))
 
 
+def seqs_to_examine(index: Index) -> Iterator[int]:
+    """The seqs of the present jobs of an index, and some others: the command looks up each. Later
+    changes have no effect.
+    """
+    if isinstance(index, VisibleJobs):
+        index = index.all_jobs
+    return index.seqs() if isinstance(index, JobsBySeq) else iter(list(index))
+
+
 class VisibleJobs(Mapping[Any, Job]):
     """The jobs of allowed queues in an index of the engine."""
 

@@ -18,12 +18,14 @@ class TimerHeap:
     entries cannot accumulate.
     """
 
-    __slots__ = ("_last_number", "_live", "heap")
+    __slots__ = ("_last_number", "_live", "_others", "heap")
 
     def __init__(self) -> None:
         #: Read-only. Its first entry is no later than any timer, but may be stale.
         self.heap: list[TimerEntry] = []
         self._live: dict[Hashable, TimerEntry] = {}
+        #: The keys that are not of jobs. Keys of jobs are positive numbers.
+        self._others: dict[Hashable, None] = {}
         self._last_number = 0
 
     def set(self, key: Hashable, when: int) -> None:
@@ -31,12 +33,15 @@ class TimerHeap:
         self._last_number = number = self._last_number + 1
         entry = (when, number, key)
         self._live[key] = entry
+        if not isinstance(key, int) or key < 0:
+            self._others[key] = None
         heappush(self.heap, entry)
         if number & 1023 == 0 and len(self.heap) > 2 * len(self._live) + 1024:
             self.rebuild()
 
     def cancel(self, key: Hashable) -> None:
         self._live.pop(key, None)
+        self._others.pop(key, None)
 
     def move(self, chosen: Callable[[Hashable], bool], by: int) -> None:
         """Shift the timers of the keys for which `chosen` returns true. `by` can be negative."""
@@ -44,15 +49,19 @@ class TimerHeap:
             if chosen(key):
                 self.set(key, when + by)
 
-    def clear_jobs(self) -> None:
-        """Remove the timers of all jobs, which have positive numbers as keys."""
-        live = self._live
-        self._live = {k: live[k] for k in live if not isinstance(k, int) or k < 0}
+    def clear_jobs(self) -> list[Any]:
+        """Remove the timers of all jobs, and return the collections that had them: it takes long to
+        free them.
+        """
+        live, heap = self._live, self.heap
+        self._live = {key: live[key] for key in self._others}
         self.rebuild()
+        return [live, heap]
 
     def clear(self) -> None:
         self.heap.clear()
         self._live.clear()
+        self._others.clear()
 
     def next(self) -> int | None:
         """The earliest time, or None."""
@@ -74,6 +83,7 @@ class TimerHeap:
                 return
             key = heappop(self.heap)[2]
             del self._live[key]
+            self._others.pop(key, None)
             yield key
 
     def when(self, key: Hashable) -> int | None:

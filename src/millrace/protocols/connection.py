@@ -29,13 +29,15 @@ Leases = tuple[tuple[Job, int], ...]
 
 
 class LeaseRead:
-    """Leased jobs whose payloads another thread reads before the reply."""
+    """Leased jobs before their reply: another thread reads their payloads, or this one encodes
+    them in slices. A lost connection returns the leases.
+    """
 
     __slots__ = ("deliver", "leases", "must_wait", "read")
 
     def __init__(
         self,
-        read: PayloadRead,
+        read: PayloadRead | None,
         leases: Leases,
         must_wait: bool,
         deliver: Callable[[list[Job]], None],
@@ -175,7 +177,8 @@ class Connection:
         self.drains_input = False
         #: Set while a command waits for a job or for the end of one. Later commands wait.
         self.waiter: Waiter | None = None
-        #: Set while another thread reads the payloads of leased jobs; `waiter` is set too.
+        #: Set while another thread reads the payloads of leased jobs, when `waiter` is set too, or
+        #: while they are encoded in slices.
         self.lease_read: LeaseRead | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.long_command: Iterator[None] | None = None
@@ -309,11 +312,15 @@ class Connection:
 
     def reply_with_large_job(self, job: Job, head: bytes, payload: bytes, tail: bytes) -> None:
         """Add a reply with a leased job without a copy of its payload."""
+        self.reply_in_pieces([head, payload, tail], ((job, job.attempt),))
+
+    def reply_in_pieces(self, pieces: list[bytes], leases: Leases = ()) -> None:
+        """Add a reply without joining its pieces."""
         must_wait = self.caller.must_wait
-        self.replies.append(Reply(head, must_wait, ((job, job.attempt),)))
-        # If the commit is refused, one error replaces all three.
-        self.replies.append(Reply(payload, must_wait, drop_if_refused=True))
-        self.replies.append(Reply(tail, must_wait, drop_if_refused=True))
+        self.replies.append(Reply(pieces[0], must_wait, leases))
+        # If the commit is refused, one error replaces all pieces.
+        for piece in pieces[1:]:
+            self.replies.append(Reply(piece, must_wait, drop_if_refused=True))
 
     def reply_with_jobs(self, jobs: list[Job], data: bytes) -> None:
         """Add a reply with several jobs that were leased to this client."""
@@ -339,18 +346,14 @@ class Connection:
         """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
         the meantime.
         """
-        lease_read, engine = self.lease_read, self.engine
+        lease_read = self.lease_read
         if lease_read is None or lease_read.read is not read or read.payloads is None:
             return
         if read.error is not None:
             raise read.error  # the server closes the connection and returns the leases
         self.lease_read = None
         self.caller.must_wait = lease_read.must_wait
-        leased = [
-            job
-            for job, attempt in lease_read.leases
-            if job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
-        ]
+        leased = self.still_leased(lease_read)
         if not leased:
             self.caller.wait()
             self.timed_out(now)
@@ -362,6 +365,15 @@ class Connection:
             lease_read.deliver(leased)
         finally:
             fetched.clear()
+
+    def still_leased(self, lease_read: LeaseRead) -> list[Job]:
+        """The jobs whose leases have not ended in the meantime."""
+        engine = self.engine
+        return [
+            job
+            for job, attempt in lease_read.leases
+            if job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
+        ]
 
     def add_message(self, data: bytes, *, must_wait: bool) -> None:
         """Add a message that a command of another client has caused."""

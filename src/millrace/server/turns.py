@@ -47,8 +47,9 @@ LEASE_COMMIT_DELAY = 0.01
 #: After a commit with this number of replies, the next turn ends a little later. With few clients,
 #: the passes of the loop would cost more than a shared commit saves.
 MIN_REPLIES_TO_WAIT = 8
-#: The number of events of a change set that takes a few milliseconds to write.
-LARGE_TURN_EVENTS = 300
+#: The number of events, changed queues or edits of a change set that takes a few milliseconds to
+#: write.
+LARGE_TURN_CHANGES = 300
 
 
 #: Replies of one session that wait for a sync.
@@ -100,8 +101,11 @@ class Turns:
     @property
     def is_change_set_large(self) -> bool:
         """Whether the next change set is large while a commit runs."""
-        return (
-            self._committing is not None and len(self.engine.change_set.events) >= LARGE_TURN_EVENTS
+        changes = self.engine.change_set
+        return self._committing is not None and (
+            len(changes.events) >= LARGE_TURN_CHANGES
+            or len(changes.queues) >= LARGE_TURN_CHANGES
+            or changes.edits >= LARGE_TURN_CHANGES
         )
 
     def hold(self, session: "Session", replies: list[Reply]) -> None:

@@ -21,7 +21,7 @@ describes loads.
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.errors import LoadError
 from millrace.engine.job import FOREVER, SECOND, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
+from millrace.engine.tables import seqs_to_examine
 from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payload_reads import read_ahead, release_payload
@@ -359,25 +360,24 @@ def _page(
 
 def _fill(engine: Engine, read: ReadRequest, cursor: ReadCursor) -> Generator[None, None, None]:
     """Collect the numbers of the jobs that the read selects."""
-    seqs = list(_candidates(engine, cursor.state))
-    for start in range(0, len(seqs), SCAN_BATCH_SIZE):
-        for seq in seqs[start : start + SCAN_BATCH_SIZE]:
-            if seq % read.parts == read.part:
-                job = engine.job(seq)
-                if job is not None and cursor.selects(job):
-                    cursor.seqs.append(seq)
-        yield
+    for number, seq in enumerate(_candidates(engine, cursor.state), 1):
+        if seq % read.parts == read.part:
+            job = engine.job(seq)
+            if job is not None and cursor.selects(job):
+                cursor.seqs.append(seq)
+        if number % SCAN_BATCH_SIZE == 0:
+            yield
 
 
-def _candidates(engine: Engine, state: int) -> Iterable[int]:
+def _candidates(engine: Engine, state: int) -> Iterator[int]:
     """Return the seqs of all jobs that may be in that state."""
     tables = engine.tables
     if state == DEAD:
-        return (*tables.dead, *tables.dead_untrimmed)
+        return iter((*tables.dead, *tables.dead_untrimmed))
     if state == DONE:
-        return (*tables.done, *tables.done_untrimmed)
+        return iter((*tables.done, *tables.done_untrimmed))
     indexes = {SCHEDULED: tables.scheduled, BLOCKED: tables.blocked, LEASED: tables.leased}
-    return indexes.get(state, tables.jobs)
+    return seqs_to_examine(indexes.get(state, tables.jobs))
 
 
 def _state(name: str | None) -> int:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from millrace.engine.errors import QueueRefused
 from millrace.engine.waiters import Waiter
-from millrace.protocols import connection
 from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
 from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.registry import QLESS
@@ -214,12 +213,7 @@ class QlessConnection(Connection):
             if not isinstance(answer, CommittedReply):
                 self.caller.wait()
             pieces = yield from join_parts(parts)
-            self.reply(pieces[0])
-            must_wait = self.caller.must_wait
-            # If the commit is refused, one error replaces all of them.
-            self.replies += [
-                connection.Reply(piece, must_wait, drop_if_refused=True) for piece in pieces[1:]
-            ]
+            self.reply_in_pieces(pieces)
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""

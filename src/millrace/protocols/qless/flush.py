@@ -5,6 +5,7 @@ from typing import Final
 
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
+from millrace.engine.tables import seqs_to_examine
 from millrace.protocols.registry import QLESS
 
 from .errors import ChangeRefused
@@ -23,7 +24,7 @@ def flush(q: QlessState, now: int, *, all_databases: bool) -> Iterator[None]:
             engine.remove_blockers(job)  # so that no job becomes ready during the flush
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _end_slice(q, reverts)
-    for number, seq in enumerate(list(engine.tables.jobs), 1):
+    for number, seq in enumerate(seqs_to_examine(engine.tables.jobs), 1):
         job = engine.job(seq)
         if job is not None and _is_flushed(q, job, all_databases):
             if job.state == BLOCKED:
