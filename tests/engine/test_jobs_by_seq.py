@@ -106,7 +106,7 @@ def test_jobs_that_stay_for_months_take_little_memory(distance: int) -> None:
     assert list(table) == list(seqs)
     assert faults(table) == []
     dictionary = memory_of(lambda: {int(str(seq)): passing for seq in seqs})
-    assert memory_of(fill) < 2 * dictionary + 100 * MAX_RECENT_JOBS
+    assert memory_of(fill) < 2 * dictionary + 400 * GROUP_SIZE
 
 
 def test_no_job_keeps_its_memory_after_its_end() -> None:
@@ -201,7 +201,7 @@ def outside_its_group(table: JobsBySeq) -> None:
 )
 def test_a_check_finds_a_damaged_table(damage: Callable[[JobsBySeq], None]) -> None:
     scene = Scene()
-    for number in range(MAX_RECENT_JOBS + 1):
+    for number in range(2 * MAX_RECENT_JOBS):
         scene.push(f"job-{number}")
     assert consistency.check_engine(scene.engine).total == 0
     damage(scene.engine.jobs)

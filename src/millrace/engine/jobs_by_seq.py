@@ -1,6 +1,6 @@
 """All jobs by seq, in about 8 bytes per job; a dictionary takes 65 to 74, with its keys.
 
-A dictionary has the newest jobs, because most jobs end soon. When it is full, its jobs move to
+A dictionary has the newest jobs, because most jobs end soon. When it is full, the oldest move to
 groups: a list has the jobs of consecutive seqs. Some jobs stay for months, while all others around
 them end: a group of which few jobs are left is dissolved, and a second dictionary has its jobs.
 """
@@ -18,8 +18,8 @@ GROUP_SIZE: Final = 1 << _SHIFT
 _MASK: Final = GROUP_SIZE - 1
 #: A group with fewer jobs is dissolved.
 MIN_GROUP_JOBS: Final = GROUP_SIZE // 8
-#: The number of new jobs that are grouped together.
-MAX_RECENT_JOBS: Final = 4 * GROUP_SIZE
+#: The number of new jobs above which the oldest of them are grouped.
+MAX_RECENT_JOBS: Final = 2 * GROUP_SIZE
 
 
 class JobGroup:
@@ -184,8 +184,7 @@ class JobsBySeq:
 
     def _group_recent(self) -> None:
         """Move the oldest recent jobs to groups: about as many as one group has."""
-        recent = self.recent
-        seqs = sorted(recent)
+        seqs = sorted(self.recent)
         # The last group may get more jobs, unless it is the only one.
         end = max((seqs[0] >> _SHIFT) + 1, seqs[GROUP_SIZE - 1] >> _SHIFT) << _SHIFT
         self.grouped_seq = end - 1
@@ -193,19 +192,21 @@ class JobsBySeq:
         while at < count:
             number = seqs[at] >> _SHIFT
             next_group = bisect_left(seqs, (number + 1) << _SHIFT, at)
-            self._add_group(number, [recent.pop(seq) for seq in seqs[at:next_group]])
+            self._add_group(number, seqs[at:next_group])
             at = next_group
 
-    def _add_group(self, number: int, jobs: list[Job]) -> None:
-        if len(jobs) < MIN_GROUP_JOBS:
-            for job in jobs:
-                self._scattered[job.seq] = job
+    def _add_group(self, number: int, seqs: list[int]) -> None:
+        """Move recent jobs to a new group, or to the scattered jobs if they are few."""
+        recent = self.recent
+        if len(seqs) < MIN_GROUP_JOBS:
+            for seq in seqs:
+                self._scattered[seq] = recent.pop(seq)
             return
         self._groups[number] = group = JobGroup()
-        group.count = len(jobs)
-        self._grouped += len(jobs)
-        for job in jobs:
-            group.jobs[job.seq & _MASK] = job
+        group.count = len(seqs)
+        self._grouped += len(seqs)
+        for seq in seqs:
+            group.jobs[seq & _MASK] = recent.pop(seq)
 
     def _dissolve(self, number: int, group: JobGroup) -> None:
         del self._groups[number]
