@@ -419,12 +419,13 @@ class MasenkoConnection(Connection):
         """Apply all operations in their order. Return the ids of the new tasks."""
         engine = self.engine
         ids: list[int] = []
-        for operation in transaction.operations:
-            if isinstance(operation, int):
-                engine.complete(held[operation], now, MASENKO)
-                continue
-            operation.blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
-            ids.append(engine.push(operation, now).seq)
+        with engine.together(now):
+            for operation in transaction.operations:
+                if isinstance(operation, int):
+                    engine.complete(held[operation], now, MASENKO)
+                    continue
+                operation.blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
+                ids.append(engine.push(operation, now).seq)
         self.hub.requests[b"PUSH"] += len(ids)
         self.hub.requests[b"ACK"] += len(held)
         return ids

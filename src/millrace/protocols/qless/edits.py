@@ -201,9 +201,10 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
-    for name in _some(args):
-        q.pause(q.queue_name(name), now, paused=paused)
-        q.engine.caller.wait()
+    with q.engine.together(now):
+        for name in _some(args):
+            q.pause(q.queue_name(name), now, paused=paused)
+            q.engine.caller.wait()
 
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
