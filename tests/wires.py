@@ -131,6 +131,8 @@ class Wire:
         #: Leases in replies that the client has not read.
         self.leases: list[tuple[Job, int]] = []
         self.closed = False
+        #: A Wire records which replies wait for a commit, but hands over all replies at once.
+        self.awaits_commit = False
         #: When its last wait for a job was over.
         self.waited_until = 0
 

@@ -182,3 +182,17 @@ def test_a_defect_after_a_commit_does_not_stop_later_commits(
     server.release()
     assert server.written("masenko", "second").startswith(b"OK")
     assert server.send("masenko", PUSH, "third").startswith(b"OK")
+
+
+def test_a_client_that_waits_for_a_slow_commit_is_not_silent(server: HeldServer) -> None:
+    (hub,) = [hub for hub in server.server.hubs if hub.protocol == "masenko"]
+    hub.heartbeat = 50_000
+    server.send("masenko", b"PING\n")
+    server.hold()
+    assert not server.send("masenko", PUSH)
+    server.sleep(0.3)
+    assert not server.written("masenko", "main")
+    server.release()
+    assert server.written("masenko", "main") == b'OK {"id":1}\n'
+    server.sleep(0.3)
+    assert server.written("masenko", "main").endswith(b'ERR {"msg":"no heartbeat"}\n')

@@ -2,6 +2,7 @@
 
 import pytest
 
+from millrace.engine import bulk_loads
 from millrace.engine.job import FOREVER
 from millrace.engine.states import LEASED, READY
 from millrace.engine.waiters import Waiter
@@ -253,3 +254,26 @@ def test_a_lease_keeps_its_deadline_when_the_clock_is_set(scene):
     deadline = job.deadline
     scene.engine.clock_moved(-3600 * SECOND)
     assert scene.engine.timers.when(job.seq) == job.deadline == deadline
+
+
+# Several jobs that become ready together
+
+
+def test_a_waiter_gets_a_job_of_its_first_queue_from_one_push_of_several(scene: Scene) -> None:
+    waiter = scene.wait("b", "a")
+    low, first, high = scene.engine.push_many(
+        [unit("job-1", "a"), unit("job-2", "b"), unit("job-3", "b", rank=1)], scene.now
+    )
+    assert scene.delivered() == [(waiter, high)]
+    assert (low.state, first.state) == (READY, READY)
+
+
+def test_a_waiter_gets_a_job_of_its_first_queue_from_a_released_load(scene: Scene) -> None:
+    bulk_loads.open_load(scene.engine, "load", scene.now)
+    for jid, queue in (("job-1", "a"), ("job-2", "b")):
+        assert bulk_loads.stage(scene.engine, "load", unit(jid, queue), scene.now)
+    waiter = scene.wait("b", "a")
+    bulk_loads.start_release(scene.engine, "load", scene.now)
+    assert bulk_loads.release(scene.engine, "load", 10, scene.now) == 2
+    ((served, job),) = scene.delivered()
+    assert (served, job.queue) == (waiter, "b")

@@ -245,6 +245,7 @@ def test_a_malformed_hello_is_an_error_then_close(talk, argument):
         b'{"v":3}',
         b'{"v":255}',
         b'{"v":null,"wid":null,"pid":null,"labels":null,"hostname":null,"pwdhash":null}',
+        b'{"labels":[null,"a"]}',
         b'{"username":null,"wid":"","v":2}',
         b'{"v":2,"anything":{"else":[1]}}',
         b'{"V":2,"Labels":["a"]}',

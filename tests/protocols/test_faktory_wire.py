@@ -898,6 +898,23 @@ def test_pushb_pushes_all(talk):
     assert client.info()["faktory"]["queues"] == {"default": 1, "q": 1}
 
 
+def test_a_waiting_client_gets_a_job_of_its_first_queue_from_a_pushb(talk):
+    client, worker = talk.client(), talk.client()
+    worker.says(b"FETCH q default\r\n")
+    client.says(b"PUSHB %b\r\n" % compact([unit("job-0001"), unit("job-0002", queue="q")]))
+    client.hears(b"$2\r\n{}\r\n")
+    assert b"job-0002" in worker.hears_bulk()
+
+
+def test_a_waiting_client_gets_a_job_of_its_first_queue_from_resumed_queues(talk):
+    client, worker = talk.client(), talk.client()
+    client.pushes(unit("job-0001")).pushes(unit("job-0002", queue="q"))
+    client.says(b"QUEUE PAUSE *\r\n").hears(OK)
+    worker.says(b"FETCH q default\r\n")
+    client.says(b"QUEUE RESUME default q\r\n").hears(OK)
+    assert b"job-0002" in worker.hears_bulk()
+
+
 @pytest.mark.parametrize("argument", [b"[]", b"null", b" [ ] "])
 def test_pushb_of_an_empty_list(talk, argument):
     talk.client().says(b"PUSHB %b\r\n" % argument).hears(b"$2\r\n{}\r\n")

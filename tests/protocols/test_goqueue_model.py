@@ -21,10 +21,9 @@ class Model:
     def __init__(self) -> None:
         self.now = 0
         self.seq = 0
-        self.reserves = 0
         self.jobs: dict[int, tuple[str, int, int, bytes]] = {}
-        #: The end of a reservation, and the number of earlier ones.
-        self.until: dict[int, tuple[int, int]] = {}
+        #: The end of the last reservation of each reserved job.
+        self.until: dict[int, int] = {}
 
     def add(self, name: str, priority: int, ttp: int, data: bytes) -> tuple[bytes, bytes]:
         self.seq += 1
@@ -32,22 +31,22 @@ class Model:
         return add(data, name, priority, ttp), added(self.seq)
 
     def reserve(self, name: str) -> tuple[bytes, bytes]:
-        """With a timeout of 1 s: the most urgent ready job, or else the first job that becomes
-        ready within it.
+        """With a timeout of 1 s: the most urgent ready job, or else the most urgent of the jobs that
+        become ready at its end. Reservations that end at one time return their jobs together, and
+        the spec and the original reserve the lower number first, whether the client waits or not.
         """
         mine = [seq for seq, job in self.jobs.items() if job[0] == name]
-        ready = [seq for seq in mine if self.until.get(seq, (0, 0))[0] <= self.now]
-        soon = [seq for seq in mine if self.until.get(seq, (0, 0))[0] == self.now + 1]
+        ready = [seq for seq in mine if self.until.get(seq, 0) <= self.now]
+        soon = [seq for seq in mine if self.until.get(seq, 0) == self.now + 1]
         if ready:
             seq = min(ready, key=lambda seq: (self.jobs[seq][1], seq))
         else:
             self.now += 1
             if not soon:
                 return reserve(name, 1), b"TIMEOUT\0"
-            seq = min(soon, key=lambda seq: self.until[seq])
+            seq = min(soon, key=lambda seq: (self.jobs[seq][1], seq))
         _, priority, ttp, data = self.jobs[seq]
-        self.reserves += 1
-        self.until[seq] = (self.now + ttp, self.reserves)
+        self.until[seq] = self.now + ttp
         return reserve(name, 1), reserved(seq, data, priority, ttp)
 
     def delete(self, seq: int) -> tuple[bytes, bytes]:

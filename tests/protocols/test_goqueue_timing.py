@@ -81,6 +81,17 @@ def test_several_jobs_return_at_their_times():
             waiter.hears_job(seq, ttp=4 - seq).deletes(seq).hears_ok()
 
 
+def test_a_waiter_receives_the_most_urgent_of_the_jobs_that_return_at_one_time():
+    with Goqueue() as talk:
+        holder, waiter = talk.connect(), talk.connect()
+        for seq, priority in enumerate((2, 1, 3), 1):
+            holder.adds(seq, priority=priority)
+            holder.reserves().hears_job(seq, priority=priority)
+        waiter.reserves(timeout=100)
+        talk.advance(60)
+        waiter.hears_job(2, priority=1)
+
+
 def test_no_job_returns_while_the_store_fails():
     with Goqueue() as talk:
         waiter, client = talk.connect(), talk.connect()

@@ -144,6 +144,18 @@ def test_the_order_of_queues_applies_to_tasks_due_at_the_same_time():
         assert client.queues()["a"] == (0, 2, 0)
 
 
+@pytest.mark.parametrize("count", [2, 300])
+def test_the_order_of_queues_applies_to_the_tasks_of_a_transaction(count):
+    with Masenko() as talk:
+        client, worker = talk.connect(), talk.connect()
+        worker.asks("b", "a", timeout="30s")
+        queues = ["a", "b"] * (count // 2)
+        pushes = [f'PUSH {{"name":"n","queue":"{queue}"}}' for queue in queues]
+        ids = b",".join(b"%d" % number for number in range(1, count + 1))
+        client.commits(*pushes).hears(b'OK {"ids":[%b]}\n' % ids)
+        assert worker.hears_task()["queue"] == "b"
+
+
 def test_a_client_is_disconnected_once():
     with Masenko() as talk:
         client = talk.connect()

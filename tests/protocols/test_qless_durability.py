@@ -34,6 +34,7 @@ class StoredQless:
 
     def __init__(self, store: Any) -> None:
         self.store = store
+        self.server_now = SERVER_NOW
         self._begin(Engine(Random(1), protocol_rules()))
 
     def _begin(self, engine: Engine) -> None:
@@ -43,7 +44,7 @@ class StoredQless:
 
     def __call__(self, command: str, now: float, *args: object) -> Any:
         words = [str(word).encode() for word in (now, *args)]
-        return self.api.call("C", command, [], words, SERVER_NOW)
+        return self.api.call("C", command, [], words, self.server_now)
 
     def put(self, now: float, jid: str, *options: object, queue: str = "q", delay: int = 0) -> None:
         self("put", now, "putter", queue, jid, "klass", "{}", delay, *options)
@@ -414,3 +415,65 @@ def test_a_refused_script_flush_leaves_the_scripts(kept: StoredQless) -> None:
     assert sha.encode() not in kept.hub.scripts
     kept.restarts()
     assert sha.encode() not in kept.hub.scripts
+
+
+# The order of failures
+
+
+def fail_three_at_one_time(q: StoredQless) -> None:
+    for jid in ("a", "b", "c"):
+        q.put(1, jid)
+    q("pop", 2, "q", "w", 3)
+    for jid in ("c", "a", "b"):
+        q("fail", 3, jid, "w", "group", "message", "{}")
+
+
+def test_jobs_that_failed_at_one_time_keep_the_order_of_the_calls(kept: StoredQless) -> None:
+    fail_three_at_one_time(kept)
+    for _ in range(2):
+        assert json.loads(kept("failed", 4, "group"))["jobs"] == ["b", "a", "c"]
+        kept.restarts()
+    assert kept("unfail", 5, "q", "group", 2) == 2
+    assert kept.order() == ["c", "a"]
+
+
+def test_failures_after_a_restart_are_behind_earlier_ones_of_the_same_time(
+    kept: StoredQless,
+) -> None:
+    kept.put(1, "first", queue="q2")
+    kept("pop", 1, "q2", "w", 1)
+    fail_three_at_one_time(kept)
+    kept.restarts()
+    kept.server_now += SECOND
+    kept("fail", 3, "first", "w", "group", "message", "{}")
+    for _ in range(2):
+        assert json.loads(kept("failed", 4, "group"))["jobs"] == ["first", "b", "a", "c"]
+        kept.restarts()
+
+
+# Forgotten queues
+
+
+@pytest.mark.parametrize("change", ["retry", "fail and unfail elsewhere", "expire"])
+def test_a_forgotten_queue_stays_hidden_until_the_next_put(kept: StoredQless, change: str) -> None:
+    def listed() -> list[str]:
+        return [queue["name"] for queue in json.loads(kept("queues", 100))]
+
+    for jid in ("a", "b"):
+        kept.put(1, jid)
+    kept.put(1, "c", queue="q2")
+    kept("pop", 2, "q", "w", 1)
+    kept("queue.forget", 3, "q")
+    if change == "retry":
+        kept("retry", 4, "a", "q", "w")
+    elif change == "expire":
+        assert kept("pop", 90, "q", "w2", 5)
+    else:
+        kept("fail", 4, "a", "w", "group", "message", "{}")
+        kept("unfail", 5, "q2", "group")
+    assert listed() == ["q2"]
+    kept.restarts()
+    assert kept("pop", 95, "q", "w3", 1) or change == "expire"
+    assert listed() == ["q2"]
+    kept.put(96, "d")
+    assert sorted(listed()) == ["q", "q2"]

@@ -341,3 +341,15 @@ def test_numbers_are_parsed_like_in_lua(c: QlessClient, count: str) -> None:
     for jid in "abc":
         c.put(1, jid)
     assert len(c.json("pop", 2, "q", "w", count)) == 2
+
+
+def test_a_pop_removes_a_few_outdated_workers_at_a_time(talk: Qless, c: QlessClient) -> None:
+    c("config.set", 0, "max-worker-age", 10)
+    for number in range(300):
+        c("pop", 1, "q", f"old-{number}", 1)
+    known = talk.world.api.qless.workers.last_seen
+    for number in range(3):
+        before = len(known)
+        c("pop", 1000, "q", f"new-{number}", 1)
+        assert 0 < before + 1 - len(known) <= 100
+    assert list(known) == ["new-0", "new-1", "new-2"]

@@ -1,9 +1,19 @@
 """Recurring jobs, in dialect C."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from random import Random
+from typing import Any
 
 import pytest
 from qless_conversation import Qless, QlessClient, job_fields
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import SECOND
+from millrace.engine.recurring import MAX_SPAWNED, RecurringJobs
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.slices import run_all_slices
+from millrace.protocols.spec import protocol_rules
 
 
 @pytest.fixture
@@ -267,3 +277,51 @@ def test_tags_of_recurring_jobs(c: QlessClient) -> None:
     assert c("recur.untag", 3, "r", "b") == "{}"
     assert c.refused("recur.tag", 4, "zz", "a") == "Tag(): Job zz does not exist"
     assert c.refused("recur.untag", 4, "zz", "a") == "Untag(): Job zz does not exist"
+
+
+# Requests for a large number of jobs
+
+HUGE = 10**11
+
+
+@pytest.fixture
+def spawned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of jobs that each step has pushed."""
+    found: list[int] = []
+    spawn, push = RecurringJobs.spawn, RecurringJobs._push
+
+    def counted_spawn(*args: Any) -> Any:
+        found.append(0)
+        return spawn(*args)
+
+    def counted_push(*args: Any) -> None:
+        found[-1] += 1
+        push(*args)
+
+    monkeypatch.setattr(RecurringJobs, "spawn", counted_spawn)
+    monkeypatch.setattr(RecurringJobs, "_push", counted_push)
+    return found
+
+
+@pytest.mark.parametrize("command", ["pop", "peek", "reqless peek"])
+def test_one_command_pushes_a_limited_number_of_jobs_in_slices(
+    spawned: list[int], command: str
+) -> None:
+    api = QlessApi(QlessHub(Engine(Random(1), protocol_rules()), started_at=0))
+
+    def call(dialect: str, name: str, now: int, *args: object) -> bytes:
+        words = [str(word).encode() for word in (now, *args)]
+        reply = api.call(dialect, name, [], words, now * SECOND)
+        found: bytes = run_all_slices(reply) if isinstance(reply, Generator) else reply
+        return found
+
+    call("C", "recur", 0, "q", "r", "klass", "{}", "interval", 1, 0)
+    if command == "pop":
+        reply = call("C", "pop", MAX_SPAWNED * 2, "q", "w", HUGE)
+    elif command == "peek":
+        reply = call("C", "peek", MAX_SPAWNED * 2, "q", HUGE)
+    else:
+        reply = call("D", "queue.peek", MAX_SPAWNED * 2, "q", 0, HUGE)
+    assert reply.count(b'"klass":"klass"') == MAX_SPAWNED
+    assert sum(spawned) == MAX_SPAWNED
+    assert max(spawned) <= 20

@@ -139,8 +139,12 @@ class Model:
     # Time
 
     def advance(self, microseconds: int) -> None:
-        """Handle what is due in its order: ends of jobs and leases, due jobs, timeouts."""
+        """Handle what is due in its order: ends of jobs and leases, due jobs, timeouts. Jobs that
+        become ready at one time are ready together: a waiter gets the highest priority, as a lease
+        at that time would.
+        """
         until = self.now + microseconds
+        serves = False
         while True:
             due = [(j.expires_at, 0, j.number, j) for j in self.jobs.values() if not j.runs]
             due += [(j.deadline, 1, j.number, j) for j in self.jobs.values() if j.state == LEASED]
@@ -151,6 +155,10 @@ class Model:
             ]
             waits = [(wait.until, 3, n, wait) for n, wait in enumerate(self.waits)]
             first = min((*due, *waits), key=lambda each: each[:3], default=None)
+            if serves and (first is None or first[0] > self.now or isinstance(first[3], Wait)):
+                self.serve()
+                serves = False
+                continue
             if first is None or first[0] > until:
                 break
             self.now = max(self.now, first[0])
@@ -158,7 +166,7 @@ class Model:
                 self.time_out(first[3])
             else:
                 (self.evict, self.expire, self.wake)[first[1]](first[3])
-            self.serve()
+                serves = True
         self.now = until
 
     def evict(self, job: ModelJob) -> None:

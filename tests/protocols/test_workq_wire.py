@@ -897,6 +897,17 @@ def test_due_jobs_are_behind_added_ones_and_in_order_of_time():
             client.leases().hears_job(number)
 
 
+def test_a_waiter_gets_the_highest_priority_of_the_jobs_whose_leases_end_at_the_same_time():
+    with Workq() as talk:
+        client, worker = talk.connect(), talk.connect()
+        client.adds(1).leases().hears_job(1)
+        client.adds(2, "-priority=1").leases().hears_job(2)
+        client.adds(3).leases().hears_job(3)
+        worker.leases(wait=60_000)
+        talk.advance(10)
+        worker.hears_job(2)
+
+
 def test_a_waiter_gets_the_highest_priority_of_the_jobs_due_at_the_same_time():
     with Workq() as talk:
         client, worker, other = talk.connect(), talk.connect(), talk.connect()

@@ -96,10 +96,11 @@ class Arrivals:
         for number, new_job in enumerate(pushes):
             if any(b == 0 or b < -number for b in new_job.blockers):
                 raise NoSuchJob(f"job {number} waits for a job that does not precede it")
-        for new_job in pushes:
-            if new_job.blockers:
-                new_job.blockers = [b if b > 0 else jobs[b].seq for b in new_job.blockers]
-            jobs.append(self.push(new_job, now))
+        with self._engine.together(now):
+            for new_job in pushes:
+                if new_job.blockers:
+                    new_job.blockers = [b if b > 0 else jobs[b].seq for b in new_job.blockers]
+                jobs.append(self.push(new_job, now))
         return jobs
 
     def _extra(self, new_job: NewJob, seq: int) -> Extra | None:

@@ -1,6 +1,7 @@
 """Leases of ready jobs, for workers that request a job and for clients that wait for one."""
 
 from collections.abc import Callable, Iterable
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .annotations import ensure_details
@@ -263,3 +264,26 @@ class Assignments:
         change_set.leases += 1
         self._transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
         return is_uncommitted
+
+
+class HeldQueues:
+    """See `Engine.together`. It may be nested: the outermost one serves the queues."""
+
+    __slots__ = ("_assignments", "_now", "_outermost")
+
+    def __init__(self, assignments: Assignments, now: int) -> None:
+        self._assignments = assignments
+        self._now = now
+        self._outermost = False
+
+    def __enter__(self) -> None:
+        self._outermost = self._assignments.hold()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._outermost:
+            self._assignments.serve_held(self._now)

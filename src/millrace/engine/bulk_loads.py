@@ -124,8 +124,9 @@ def first_staged(engine: Engine, name: str, count: int) -> list[Job]:
 def release(engine: Engine, name: str, count: int, now: int) -> int:
     """Release up to `count` jobs of a load whose release has started. Return their number."""
     jobs = first_staged(engine, name, count)
-    for job in jobs:
-        engine.edits.release_from_load(job, now)
+    with engine.together(now):
+        for job in jobs:
+            engine.edits.release_from_load(job, now)
     load = find(engine, name)
     if load is not None and load.state == "releasing" and name not in engine.staged:
         _save(engine, name, BulkLoad("released", now, load.total))

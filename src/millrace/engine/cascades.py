@@ -74,17 +74,13 @@ class Cascades:
 
     def _unblock_some(self, blocker: int, now: int) -> None:
         engine = self._engine
-        holds = engine.assignments.hold()  # a waiter gets the first of the unblocked jobs
-        try:
+        with engine.together(now):
             for job in engine.dependencies.take_dependents(blocker, CASCADE_BATCH_SIZE):
                 assert job.extra is not None
                 if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
                     engine.transitions.start_unblocked(job, now)
                 else:
                     engine.change_set.record(job)
-        finally:
-            if holds:
-                engine.assignments.serve_held(now)
         self._set_pending(
             blocker, UNBLOCK if blocker in engine.dependencies.by_blocker else None, now
         )

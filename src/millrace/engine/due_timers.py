@@ -60,8 +60,8 @@ class DueTimers:
     def _handle(
         self, keys: Iterator[Hashable], now: int, long_work: list[Callable[[int], None]]
     ) -> None:
-        """Handle due timers, and collect the long work. Jobs that are due at the same time become
-        ready together: a waiter gets the first of them.
+        """Handle due timers, and collect the long work. Jobs that are due and leases that end at
+        the same time become ready together: a waiter gets the first of them.
         """
         engine, timers = self._engine, self._timers
         due_at = 0
@@ -93,9 +93,15 @@ class DueTimers:
                 engine.removal.remove_expired(engine.jobs[key - TTL_KEY_OFFSET], now)
 
     def _due_at(self, key: Hashable) -> int:
-        """The due time of the scheduled job with this timer; 0 for other timers."""
+        """The due time of the scheduled job with this timer, or the end of the lease of the leased
+        job; 0 for other timers.
+        """
         job = self._engine.jobs.get(key) if isinstance(key, int) else None
-        return job.due_at if job is not None and job.state == SCHEDULED else 0
+        if job is None:
+            return 0
+        if job.state == SCHEDULED:
+            return job.due_at
+        return job.history.deadline if job.state == LEASED else 0
 
     def _long_work(self, key: Hashable) -> Callable[[int], None]:
         engine = self._engine

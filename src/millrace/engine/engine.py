@@ -20,7 +20,7 @@ from .annotations import (
     tracking_origin,
 )
 from .arrivals import Arrivals
-from .assignments import Assignments
+from .assignments import Assignments, HeldQueues
 from .attempts import Attempts
 from .caller import Caller
 from .cascades import Cascades
@@ -444,6 +444,12 @@ class Engine:
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
             self.recurring.set_timer_for_waiter(waiter.queues)
+
+    def together(self, now: int) -> HeldQueues:
+        """Use it with `with` around changes that make several jobs ready: afterwards, a waiter gets
+        the first of them. A command must not end its slice inside.
+        """
+        return HeldQueues(self.assignments, now)
 
     def cancel_wait(self, waiter: Waiter) -> None:
         """Remove a waiter after its connection closed."""

@@ -18,13 +18,14 @@ MAX_TIED_QUEUES: Final = 10_000
 class Positions:
     """The positions of jobs that arrive."""
 
-    __slots__ = ("last", "tied")
+    __slots__ = ("_last_dead", "last", "tied")
 
     def __init__(self) -> None:
         #: The position of the job that arrived last. It orders jobs and never decreases. It starts
         #: from the clock, but is ahead of it after the clock was set back.
         self.last = 0
         self.tied = TiedPositions()
+        self._last_dead = 0
 
     def next(self, now: int, *, behind: bool = False) -> int:
         """The position of a job that arrives now. Jobs that arrive in the same microsecond share
@@ -35,6 +36,13 @@ class Positions:
         elif behind or now < self.last:
             self.last += 1
         return self.last
+
+    def next_dead(self, now: int) -> int:
+        """The position of a job that dies now: behind all that died before, so that the order of
+        dead jobs is the same after a restart.
+        """
+        self._last_dead = max(now, self._last_dead + 1)
+        return self._last_dead
 
 
 class TiedPositions:

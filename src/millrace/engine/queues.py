@@ -22,6 +22,7 @@ SKIPPED: Final = IndexProblem("skipped", "the queue has changed")
 class Queue:
     __slots__ = (
         "counts",
+        "forgotten",
         "last_requested_at",
         "name",
         "paused",
@@ -35,6 +36,8 @@ class Queue:
         self.name = name
         #: A job was pushed to the queue, and the queue has not been removed since then.
         self.registered = False
+        #: A client removed only its name: it is not registered again until the next push.
+        self.forgotten = False
         self.paused = False
         #: The time of the last request for its jobs; 0 if there was none since start-up.
         self.last_requested_at = 0
@@ -61,7 +64,7 @@ class QueueSet(Component):
             queue = self.by_name[name] = Queue(name)
         if not queue.registered:
             self.by_name[name] = self.by_name.pop(name)  # behind all other queues
-            queue.registered = True
+            queue.registered, queue.forgotten = True, False
             change_set.queues.pop(name, None)
             change_set.queues[name] = queue.paused
             change_set.moved_to_end.add(name)
@@ -74,7 +77,7 @@ class QueueSet(Component):
             queue = Queue(name)
         self.by_name[name] = queue
         queue.paused = paused
-        queue.registered = True
+        queue.registered, queue.forgotten = True, False
 
     def get_or_create(self, name: str) -> Queue:
         """The queue of a restored job, created if the store does not have it."""
@@ -97,6 +100,8 @@ class QueueSet(Component):
         queue.version += 1
         queue.counts[job.state] += 1
         if job.state == READY:
+            # Only a queue whose name was removed has ready jobs without being registered.
+            queue.forgotten = not queue.registered
             details = None if job.extra is None else job.extra.details
             if details is None or details.parked is None:
                 queue.ready.add(job)
@@ -117,7 +122,7 @@ class QueueSet(Component):
         self.by_name.clear()
         removed = [queue.ready for queue in awaited]
         for queue in awaited:
-            queue.paused = queue.registered = False
+            queue.paused = queue.registered = queue.forgotten = False
             queue.ready = ReadyQueue()
             queue.counts = [0] * 6
             queue.version += 1

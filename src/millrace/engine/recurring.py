@@ -203,16 +203,17 @@ class RecurringJobs:
         if any(queue in self.by_queue for queue in queues):
             self._set_timer()
 
-    def spawn(self, queue: str, now: int, limit: Number) -> None:
-        """Push the due jobs of a queue's records, at most `limit` of them."""
+    def spawn(self, queue: str, now: int, limit: Number) -> int:
+        """Push the due jobs of a queue's records, at most `limit` of them. Return their number."""
         engine = self._engine
         records = self.by_queue.get(queue)
         if not records or limit <= 0 or engine.unavailable_reason or engine.push_refusal_reason:
-            return
-        limit = min(limit, MAX_SPAWNED)
+            return 0
+        pushed, limit = 0, min(limit, MAX_SPAWNED)
         due = [each for each in records.values() if each.next <= self._time(each, now)]
         for record in sorted(due, key=lambda each: (each.next, each.jid)):
-            limit -= self._spawn(record, self._time(record, now), limit)
+            pushed += self._spawn(record, self._time(record, now), limit - pushed)
+        return pushed
 
     def _time(self, record: RecurringJob, now: int) -> int:
         """The time of the current command by the clock of a record. A timed record follows

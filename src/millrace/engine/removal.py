@@ -115,6 +115,7 @@ class Removal:
         if queue is None or not queue.registered:
             return
         queue.registered = queue.paused = False
+        queue.forgotten = True
         engine.change_set.queues[name] = None
         engine.queue_set.drop_if_unused(queue)
         engine.edits.record()

@@ -208,6 +208,7 @@ class Restoration:
         """Add ready jobs of a queue, in their order."""
         queue = self._engine.queues[name]
         queue.counts[READY] += len(jobs)
+        queue.forgotten = not queue.registered  # see `QueueSet.add`
         queue.ready.extend(jobs)
         for job in jobs:
             job.queue = queue.name  # jobs share this string

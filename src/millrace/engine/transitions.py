@@ -131,6 +131,7 @@ class Transitions:
                 job.due_at = job.expires_at or add_time(
                     now, self._rules.policies[job.origin].dead_retention
                 )
+                self._move_behind_dead(job, now)
             if before < DONE and to != GONE:
                 history = ensure_history(job)
                 history.ended_at = now
@@ -168,7 +169,7 @@ class Transitions:
         if recorded and seq not in change_set.new:
             change_set.changed[seq] = job
         if to == READY:
-            if not queue.registered:
+            if not queue.registered and not queue.forgotten:
                 engine.queue_set.open(
                     queue.name, engine.change_set
                 )  # it was removed while the job was not ready
@@ -204,6 +205,15 @@ class Transitions:
         ):
             return
         job.position = self._positions.next(job.ready_at, behind=cause in _BEHIND_CAUSES)
+
+    def _move_behind_dead(self, job: Job, now: int) -> None:
+        """Store the order in which jobs died: several can die at the same time. A job that becomes
+        ready again gets another position.
+        """
+        caller = self._engine.caller
+        if 0 <= job.position < AFTER_ARRIVALS:
+            server_now = caller.server_time(now) if caller.own_clock else now
+            job.position = self._positions.next_dead(server_now)
 
     def _arrive_by_own_clock(self, job: Job, cause: str) -> None:
         """Put a job behind the ready jobs by the clock of its client."""

@@ -198,6 +198,11 @@ class Connection:
         self.passed_web_check = False
 
     @property
+    def awaits_commit(self) -> bool:
+        """Whether a reply to this client waits for a commit."""
+        return self.session is not None and bool(self.session.awaits_commit)
+
+    @property
     def unprocessed_bytes(self) -> int:
         """The size of the commands that have arrived and are not executed."""
         raise NotImplementedError

@@ -14,7 +14,7 @@ MAX_SLOW_PARSE_BYTES: Final = 80 << 10
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
-_decode_strings = msgspec.json.Decoder(list[str]).decode
+_decode_strings = msgspec.json.Decoder(list[str | None]).decode
 _encode = msgspec.json.Encoder().encode
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[ \t\r\n]++', re.DOTALL)
 _HTML: Final = re.compile(rb"[<>&]|\xe2\x80[\xa8\xa9]")
@@ -141,11 +141,13 @@ def read_integer(
 
 
 def read_strings(raw: bytes | None, name: str) -> list[str]:
-    """A member that must be an array of strings; empty if it is absent."""
+    """A member that must be an array of strings; empty if it is absent. As in Go, a null in the
+    array is an empty string.
+    """
     if raw is None:
         return []
     try:
-        return _decode_strings(raw)
+        return [text or "" for text in _decode_strings(raw)]
     except msgspec.ValidationError:
         raise BadJson(f"{name} must be an array of strings") from None
     except (msgspec.MsgspecError, RecursionError):

@@ -191,6 +191,11 @@ class Session:
             self._update_buffered()
         server.after_commands(now)
 
+    @property
+    def awaits_commit(self) -> bool:
+        """Whether a reply waits for the commit of its turn."""
+        return self.pending_turn > self._server.turns.synced
+
     def eof_received(self) -> bool:
         """The client has closed its sending side. Its commands are still answered if the protocol
         requires it; TLS has no half-close.
@@ -626,11 +631,7 @@ class Session:
         because the protocol or the client has ended the connection.
         """
         connection = self.connection
-        if (
-            self.pending_turn > self._server.turns.synced
-            or connection.replies
-            or self._outgoing_size
-        ):
+        if self.awaits_commit or connection.replies or self._outgoing_size:
             return False
         return connection.closing or (
             self._input_closed

@@ -1,6 +1,7 @@
 """One Faktory client's connection: framing, then the commands in the spec's order."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -388,11 +389,15 @@ class FaktoryConnection(Connection):
                     failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
                 if number % COMMAND_BATCH_SIZE == 0:
                     yield
-            for number, push in enumerate(taken(pushes), 1):
-                self._push_once(push, now)
-                if number % COMMAND_BATCH_SIZE == 0:
+            count = len(pushes)
+            left = taken(pushes)
+            for start in range(0, count, COMMAND_BATCH_SIZE):
+                if start:
                     yield
                     self.check_not_reverted(reverts)
+                with self.engine.together(now):
+                    for push in islice(left, COMMAND_BATCH_SIZE):
+                        self._push_once(push, now)
         except ClientError as problem:
             self.caller.wait()
             self.reply_error(error_reply(str(problem)))

@@ -56,17 +56,21 @@ def _change_queues(
         names = list(engine.tables.queues)
     reverts = engine.revert_count
     try:
-        for number, name in enumerate(names, 1):
-            if subcommand == b"REMOVE":
+        for start in range(0, len(names), QUEUES_BATCH_SIZE):
+            if start:
+                yield
+                connection.check_not_reverted(reverts)
+            batch = names[start : start + QUEUES_BATCH_SIZE]
+            if subcommand != b"REMOVE":
+                with engine.together(now):
+                    for name in batch:
+                        engine.pause(name, paused=subcommand == b"PAUSE", now=now)
+                continue
+            for name in batch:
                 with closing(engine.remove_queue_in_slices(name, now)) as steps:
                     for _ in steps:
                         yield
                         connection.check_not_reverted(reverts)
-            else:
-                engine.pause(name, paused=subcommand == b"PAUSE", now=now)
-            if number % QUEUES_BATCH_SIZE == 0:
-                yield
-                connection.check_not_reverted(reverts)
     except ClientError as problem:
         connection.reply_error(error_reply(str(problem)))
         return

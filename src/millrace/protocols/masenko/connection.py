@@ -190,9 +190,9 @@ class MasenkoConnection(Connection):
         heartbeat = self.hub.heartbeat
         if not self._last_input_at:
             self._last_input_at = now  # a new connection
-        if self.long_command is not None and not self.closing:
-            # A long command is being executed. After it, the client gets at least half of the
-            # heartbeat for its next line.
+        if (self.long_command is not None or self.awaits_commit) and not self.closing:
+            # A long command is being executed, or its reply waits for the disk. After the reply,
+            # the client gets at least half of the heartbeat for its next line.
             self._last_input_at = now
             self.engine.set_alarm(self._alarm, now + heartbeat // 2)
             return
@@ -203,7 +203,7 @@ class MasenkoConnection(Connection):
             self.reply_error(error_reply("no heartbeat"))
             self.closing = True
         elif not self.closing:
-            self.engine.set_alarm(self._alarm, until + 1)
+            self.engine.set_alarm(self._alarm, min(until + 1, now + heartbeat // 2))
 
     def clock_moved(self, by: int) -> None:
         if self._last_input_at:
@@ -421,12 +421,13 @@ class MasenkoConnection(Connection):
         """Apply all operations in their order. Return the ids of the new tasks."""
         engine = self.engine
         ids: list[int] = []
-        for operation in transaction.operations:
-            if isinstance(operation, int):
-                engine.complete(held[operation], now, MASENKO)
-                continue
-            operation.blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
-            ids.append(engine.push(operation, now).seq)
+        with engine.together(now):
+            for operation in transaction.operations:
+                if isinstance(operation, int):
+                    engine.complete(held[operation], now, MASENKO)
+                    continue
+                operation.blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
+                ids.append(engine.push(operation, now).seq)
         self.hub.requests[b"PUSH"] += len(ids)
         self.hub.requests[b"ACK"] += len(held)
         return ids

@@ -107,10 +107,16 @@ def peek(shape: ReplyShape, api: Any, call: Call) -> Any:
     if count <= 0:
         return shape.empty_list
     args = [call.args[0], call.args[2]]
-    found = locks.peek(api.qless, call.now, args, offset=max(0, offset))
+    return run_if_short(_peek(shape, api, call.now, args, max(0, offset)))
+
+
+def _peek(
+    shape: ReplyShape, api: Any, now: int, args: Args, offset: int
+) -> Generator[None, None, Reply]:
+    found = yield from locks.peek_in_slices(api.qless, now, args, offset)
     jobs = [job for job in found if not _is_throttled(job)]
     write, finish = partial(job_text, shape), partial(_list_of, shape)
-    return run_if_short(job_replies.encode_jobs_in_slices(api.qless, jobs, write, finish))
+    return (yield from job_replies.encode_jobs_in_slices(api.qless, jobs, write, finish))
 
 
 def _is_throttled(job: Job) -> bool:

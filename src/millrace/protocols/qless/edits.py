@@ -211,9 +211,10 @@ def unpause(q: QlessState, now: int, args: Args) -> None:
 
 
 def _pause(q: QlessState, now: int, args: Args, *, paused: bool) -> None:
-    for name in _required_names(args):
-        q.pause(q.queue_name(name), now, paused=paused)
-        q.engine.caller.wait()
+    with q.engine.together(now):
+        for name in _required_names(args):
+            q.pause(q.queue_name(name), now, paused=paused)
+            q.engine.caller.wait()
 
 
 def forget_queue(q: QlessState, now: int, args: Args) -> None:

@@ -5,8 +5,10 @@ from typing import Any, Final
 
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
+from millrace.engine.recurring import MAX_SPAWNED
 from millrace.protocols.payload_reads import is_large, read_ahead, release_payload
 
+from . import locks
 from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
 from .job_view import JobText, with_data, with_data_in_slices
@@ -39,21 +41,29 @@ def reply_with_jobs(
         return finish([encode_job(api.qless, job, write) for job in jobs])
     if call.command == "pop":
         return _pop(api, call, count, write, finish)
-    return encode_jobs_in_slices(
-        api.qless, api.run_command(call.command, call.now, call.args), write, finish
-    )
+    return _peek(api, call, write, finish)
+
+
+def _peek(
+    api: Any, call: Any, write: JobWriter, finish: Callable[[list[Any]], Reply]
+) -> Generator[None, None, Reply]:
+    jobs = yield from locks.peek_in_slices(api.qless, call.now, call.args)
+    return (yield from encode_jobs_in_slices(api.qless, jobs, write, finish))
 
 
 def _pop(
     api: Any, call: Any, count: float, write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Generator[None, None, Reply]:
-    """Pop until there are enough jobs, no more jobs, or the reply has its maximum size."""
+    """Pop until there are enough jobs, no more jobs, or the reply has its maximum size. The command
+    pushes as many recurring jobs as a small pop may push.
+    """
     found: list[Row] = []
-    size = 0
+    size, max_spawned = 0, MAX_SPAWNED
     while len(found) < count and size < MAX_REPLY_BYTES:
         wanted = min(JOBS_BATCH_SIZE, count - len(found))
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
-        jobs: list[Job] = api.run_command(call.command, call.now, args)
+        jobs, spawned = locks.pop_some(api.qless, call.now, args, max_spawned)
+        max_spawned -= spawned
         for job in jobs:
             row = yield from _encode_job_in_slices(api.qless, job, write)
             if row:

@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Generator
 from typing import Final
 
 from millrace.engine.annotations import ensure_details
@@ -13,8 +14,10 @@ from millrace.engine.leases import (
     put_in_front,
 )
 from millrace.engine.queues import Queue
+from millrace.engine.recurring import MAX_SPAWNED
 from millrace.engine.states import DEAD, LEASED, READY
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import run_all_slices
 
 from . import lua_values as lua
 from .arguments import Args, parse_number, text, texts
@@ -25,22 +28,32 @@ from .job_view import (
 )
 from .state import QlessState, is_held
 
+#: Number of recurring jobs that one slice of `peek` pushes.
+SPAWN_BATCH_SIZE: Final = 20
+
 
 def pop(q: QlessState, now: int, args: Args) -> list[Job]:
     """Lease up to `count` jobs of a queue, and return them. Arguments: queue, worker, count."""
+    return pop_some(q, now, args, MAX_SPAWNED)[0]
+
+
+def pop_some(q: QlessState, now: int, args: Args, max_spawned: int) -> tuple[list[Job], int]:
+    """Pop jobs for one slice of a command that may push this number of recurring jobs. Return the
+    jobs, and the number of pushed ones.
+    """
     local = text(args, 0, "Queue(): no queue name provided")
     queue = q.queue_name(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
     count = parse_number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
     engine = q.engine
     if q.is_paused(queue):
-        return []
+        return [], 0
     q.workers.seen(worker, now)
     maximum = q.options.number(f"{local}-max-concurrency") if q.options.config else 0
     if maximum > 0:
         count = min(count, max(0, maximum - q.engine.deadlines.count_unexpired(queue, now)))
     if count <= 0:
-        return []
+        return [], 0
     until = now + q.options.heartbeat(queue)
     popped: list[Job] = []
     usage: dict[str, int] = {}
@@ -52,7 +65,7 @@ def pop(q: QlessState, now: int, args: Args) -> list[Job]:
     throttled = bool(q.throttles)
     if throttled and not q.throttles.has_room(queue, now):
         count = len(popped)
-    q.engine.recurring.spawn(queue, now, count - len(popped))
+    spawned = engine.recurring.spawn(queue, now, min(count - len(popped), max_spawned))
     engine.promote_due(queue, now, count - len(popped))
     if throttled:
         popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
@@ -67,7 +80,7 @@ def pop(q: QlessState, now: int, args: Args) -> list[Job]:
         details.waiting_since = now
         details.add_entry("popped", now, q.options.max_history, {"worker": worker})
         q.publisher.tracked("popped", job.jid)
-    return popped
+    return popped, spawned
 
 
 def _end_expired_locks(
@@ -115,12 +128,27 @@ def _count_lost_attempt(q: QlessState, job: Job, details: JobDetails, now: int) 
     return job.state == READY
 
 
-def peek(q: QlessState, now: int, args: Args, *, offset: int = 0) -> list[Job]:
+def peek(q: QlessState, now: int, args: Args) -> list[Job]:
     """Return the jobs that the next pops would get. Arguments: queue, count."""
+    found: list[Job] = run_all_slices(peek_in_slices(q, now, args))
+    return found
+
+
+def peek_in_slices(
+    q: QlessState, now: int, args: Args, offset: int = 0
+) -> Generator[None, None, list[Job]]:
+    """Return the jobs of `peek` from `offset`. Recurring jobs are pushed in slices."""
     queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
     count = parse_number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
+    left = min(MAX_SPAWNED, offset + count)
+    left -= len(q.engine.deadlines.expired(queue, now, left))
+    while left > 0 and (
+        spawned := q.engine.recurring.spawn(queue, now, min(left, SPAWN_BATCH_SIZE))
+    ):
+        left -= spawned
+        if left > 0:
+            yield
     found = q.engine.deadlines.expired(queue, now, offset + count)
-    q.engine.recurring.spawn(queue, now, offset + count - len(found))
     known = q.engine.queue(queue)
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:

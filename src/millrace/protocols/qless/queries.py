@@ -231,20 +231,21 @@ def group_of(job: Job) -> str:
 
 def failure_groups(q: QlessState) -> Generator[None, None, dict[str, list[Job]]]:
     """Return the failed jobs by group, the oldest failure first, in slices."""
-    groups: dict[str, list[tuple[int, int, Job]]] = {}
+    groups: dict[str, list[tuple[int, int, int, Job]]] = {}
     jobs = chain(
         jobs_to_examine(q.engine.tables.dead), jobs_to_examine(q.engine.tables.dead_untrimmed)
     )
     for count, job in enumerate(jobs, 1):
         if job is not None and job.state == DEAD and q.is_in_database(job.queue):
             failed_at = 0 if job.history.failure is None else job.history.failure.last_at
-            groups.setdefault(group_of(job), []).append((failed_at, count, job))
+            row = failed_at, job.position, job.seq, job
+            groups.setdefault(group_of(job), []).append(row)
         if count % SLICE_SIZE == 0:
             yield
     ordered: dict[str, list[Job]] = {}
     for group, found in groups.items():
         order = yield from sort_in_slices(found)
-        ordered[group] = [job for _, _, job in order]
+        ordered[group] = [row[3] for row in order]
     return ordered
 
 

@@ -1,6 +1,7 @@
 """The workers of Qless, with the time of their last activity."""
 
 from collections import OrderedDict
+from itertools import islice
 from typing import Final
 
 from millrace.engine.engine import Engine
@@ -13,6 +14,8 @@ from .options import QlessOptions
 WORKER_PREFIX: Final = "qless/worker/"
 #: Maximum number of workers in the list, because clients choose their names.
 MAX_WORKERS: Final = 10_000
+#: Maximum number of workers that one command examines and removes because they are too old.
+FORGET_BATCH_SIZE: Final = 100
 #: Minimum number of microseconds between two writes of a worker's last activity.
 WORKER_WRITE_INTERVAL: Final = 60_000_000
 
@@ -45,14 +48,14 @@ class QlessWorkers:
             self._engine.set_setting(WORKER_PREFIX + worker, None)
 
     def _forget_old(self, now: int) -> None:
-        """Remove the workers of the current database that are too old, and the oldest of all if
-        there are too many.
+        """Remove some workers of the current database that are too old, and the oldest of all if
+        there are too many. The other old workers are removed later.
         """
         oldest = now - lua.to_microseconds(self._options.number("max-worker-age"))
         while len(self.last_seen) >= MAX_WORKERS:
             self.forget(next(iter(self.last_seen)))
         old = []
-        for name, last_seen in self.last_seen.items():
+        for name, last_seen in islice(self.last_seen.items(), FORGET_BATCH_SIZE):
             if self._names.is_in_database(name):
                 if last_seen > oldest:
                     break
