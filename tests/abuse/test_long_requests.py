@@ -604,7 +604,7 @@ def test_a_command_does_not_list_the_whole_table_in_its_first_slice(command: str
         request = BulkRequest(read=ReadRequest(queue="none"))
         work = execute_bulk(port.engine, request, ReadCursors(), port, lambda: None, NOW)
     else:
-        work = flush(port.api.qless, NOW, everything=True)
+        work = flush(port.api.qless, NOW, all_databases=True)
     tracemalloc.start()
     try:
         next(work)

@@ -349,7 +349,7 @@ def test_a_job_leased_over_http_is_encoded_in_slices(
 
 async def _until_encoded(client: AdminClient) -> None:
     """Until the reply is partly encoded."""
-    await until(lambda: client.connection.work is not None)
+    await until(lambda: client.connection.long_command is not None)
     assert not client.connection.replies
 
 

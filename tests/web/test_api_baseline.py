@@ -132,7 +132,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
 class FixedHost:
     """A process with fixed properties."""
 
-    def detail(self) -> ServerStatus:
+    def server_status(self) -> ServerStatus:
         setting = Setting("web.port", "7420", "default", "Port of the pages.", reloadable=False)
         return ServerStatus(
             version="1", pid=1, host="h", started_at=START - SECOND, now=0, memory_mb=5, data="/d",
