@@ -220,9 +220,12 @@ class Model:
         elif count >= job.push.retries:
             self._bury(job, event)
         else:
+            shortest = count**4 + 15
+            delay = (event.due - event.time) // SECOND - shortest
+            if not self._keeps_due(job, event.time + shortest * SECOND) or event.due != job.due:
+                assert delay in range(0, 30 * (count + 1), count + 1)
+                assert job.state != SCHEDULED or event.due >= job.due
             job.state, job.due = SCHEDULED, event.due
-            delay = (event.due - event.time) // SECOND - count**4 - 15
-            assert delay in range(0, 30 * (count + 1), count + 1)
 
     def _failed_by_workq(self, job: ModelJob, event: Event) -> None:
         """An expiry is no failure. A failure with attempts left has no delay."""
@@ -237,10 +240,14 @@ class Model:
         job.failures += 1
         if job.failures > job.push.retries:
             self._bury(job, event)
-        else:
-            job.state = SCHEDULED
-            job.due = (event.time // SECOND + job.failures**4) * SECOND
-            job.place = BEFORE_ARRIVALS + job.due
+            return
+        due = (event.time // SECOND + job.failures**4) * SECOND
+        if not self._keeps_due(job, due):
+            job.state, job.due, job.place = SCHEDULED, due, BEFORE_ARRIVALS + due
+
+    def _keeps_due(self, job: ModelJob, retry_due: int) -> bool:
+        """Whether a job that failed before it was due keeps its due time, because it is later."""
+        return job.state == SCHEDULED and job.due > retry_due
 
     def _failed_by_goqueue(self, job: ModelJob, event: Event) -> None:
         """A failed job returns at the time at which its lease would have expired."""
@@ -249,7 +256,8 @@ class Model:
         if 0 < job.push.max_attempts <= job.attempt:
             self._bury(job, event)
         elif event.type == "failed" and over > event.time:
-            job.state, job.due = SCHEDULED, over
+            if not self._keeps_due(job, over):
+                job.state, job.due = SCHEDULED, over
         elif job.state != SCHEDULED or job.due <= event.time:
             self._make_ready(job, event, arrives=False)
 
