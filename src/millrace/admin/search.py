@@ -46,7 +46,7 @@ from .service import AdminService
 MAX_SEARCH_PAGE: Final = 1000
 MAX_EXAMINED: Final = 10_000_000
 #: Jobs examined per slice.
-SEARCH_SLICE_SIZE: Final = 250
+SEARCH_SLICE_SIZE: Final = 160
 #: Jobs that one slice writes.
 RECORD_SLICE_SIZE: Final = 100
 #: Maximum jobs listed for an index scan; ready jobs cost more.

@@ -65,8 +65,12 @@ class Dependencies(Component):
 
     def dependents(self, job: Job) -> list[Job]:
         """The jobs that wait for this job."""
-        found = [self._jobs.get(seq) for seq in self._dependents_of(job.seq)]
-        return [each for each in found if each is not None and job.seq in blockers_of(each)]
+        get, blocker = self._jobs.get, job.seq
+        return [
+            each
+            for seq in self._dependents_of(blocker)
+            if (each := get(seq)) is not None and blocker in blockers_of(each)
+        ]
 
     def first_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
         """The first dependents of a job, and the number of the remaining ones."""

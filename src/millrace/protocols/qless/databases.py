@@ -4,8 +4,10 @@ Names of database 5 have the prefix `db5:` in the engine, and names of database 
 """
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from millrace.engine.job import Job
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 
 if TYPE_CHECKING:
@@ -44,6 +46,12 @@ class DatabaseNames:
         """Return the name that clients use for a name in the engine."""
         prefix = self.hub.prefix
         return name.removeprefix(prefix) if prefix else name
+
+    def client_jids(self, jobs: Iterable[Job]) -> list[str]:
+        """Return the ids that clients use for these jobs."""
+        prefix = self.hub.prefix
+        jids = [job.jid for job in jobs]
+        return [jid.removeprefix(prefix) for jid in jids] if prefix else jids
 
     def is_in_database(self, name: str) -> bool:
         """Return whether a name belongs to the current database."""

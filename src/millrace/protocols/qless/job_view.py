@@ -3,7 +3,7 @@
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from millrace.engine.annotations import read_details
+from millrace.engine.annotations import existing_details, read_details
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
@@ -48,7 +48,8 @@ def wait_start(job: Job) -> int:
 
 def last_put_time(job: Job) -> int:
     """Return the time of the last put of a job that waits for its dependencies."""
-    return read_details(job).waiting_since or job.created
+    details = existing_details(job)
+    return job.created if details is None else details.waiting_since or job.created
 
 
 def state_of(job: Job) -> str:

@@ -102,7 +102,7 @@ def join_list(items: list[Any]) -> Any:
     """
     if not items:
         return EMPTY_LIST
-    if any(isinstance(item, BulkStringParts) for item in items):
+    if BulkStringParts in map(type, items):
         return _join_list_parts(items)
     return b"[%b]" % b",".join(items)
 

@@ -60,7 +60,7 @@ def job_text(q: QlessState, job: Job, queue_key: str = "q") -> JobText:
         b'""' if state == DONE else encode(q.client_name(job.queue)),
         b"running" if state == LEASED else q.shown_state(job).encode(),
         history_json(details.log, queue_key),
-        lua.encode_strings([q.client_name(each.jid) for each in q.engine.dependents(job)]),
+        lua.encode_strings(q.client_jids(q.engine.dependents(job))),
         lua.format_number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if has_ended else encode(job.history.holder),
     )
