@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 #: The number of dependents that one turn handles.
-CASCADE_BATCH_SIZE: Final = 60
+CASCADE_BATCH_SIZE: Final = 40
 #: Settings of unfinished cascades: this prefix and the seq of the blocker.
 CASCADE_PREFIX: Final = "cascades/"
 CASCADE_TIMER: Final = "cascades"

@@ -65,12 +65,8 @@ class Dependencies(Component):
 
     def dependents(self, job: Job) -> list[Job]:
         """The jobs that wait for this job."""
-        get, blocker = self._jobs.get, job.seq
-        return [
-            each
-            for seq in self._dependents_of(blocker)
-            if (each := get(seq)) is not None and blocker in blockers_of(each)
-        ]
+        found = filter(None, map(self._jobs.get, self._dependents_of(job.seq)))
+        return [each for each in found if job.seq in blockers_of(each)]
 
     def first_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
         """The first dependents of a job, and the number of the remaining ones."""
