@@ -141,11 +141,11 @@ def test_qless_settings(own_world: World, context: BrowserContext) -> None:
     row.locator("input[name=value]").fill("33")
     row.get_by_role("button", name="Set", exact=True).click()
     assert "Set heartbeat to 33" in notice(page)
-    assert int(own_world.qless.options.config["heartbeat"]) == 33
+    assert int(own_world.qless.config["heartbeat"]) == 33
     page.locator("tr", has_text="heartbeat").first.get_by_role("button", name="Unset").click()
     sure(page)
     page.wait_for_selector(".notice:not(:has-text('to 33'))")  # not the notice of the previous page
-    assert int(own_world.qless.options.config["heartbeat"]) == 60
+    assert int(own_world.qless.config["heartbeat"]) == 60
 
 
 def test_a_flush_requires_a_typed_confirmation(own_world: World, context: BrowserContext) -> None:

@@ -17,7 +17,7 @@ from millrace.engine import positions, statistics
 from millrace.engine.states import READY
 from millrace.protocols.faktory import work_unit
 from millrace.protocols.masenko import tasks
-from millrace.protocols.qless import state
+from millrace.protocols.qless import options
 from millrace.store import SqliteStore
 from millrace.store.sqlite import generations
 from scene import write_turn
@@ -42,7 +42,7 @@ def lower_thresholds(setting: Callable[[object, str, int], None]) -> None:
     setting(generations, "GENERATION_JOBS", 500)
     setting(statistics, "KEPT_DAYS", 1)
     setting(statistics, "HISTORY_DAYS", 1)
-    setting(state, "KEPT_DAYS", 1)
+    setting(options, "KEPT_DAYS", 1)
 
 
 class Days(House):

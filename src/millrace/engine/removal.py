@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: The number of jobs that one step of a flush removes.
 FLUSH_BATCH_SIZE: Final = 100
 #: The number of jobs that one step of the removal of a queue removes.
-REMOVAL_BATCH_SIZE: Final = 50
+REMOVAL_BATCH_SIZE: Final = 40
 
 
 class Removal:

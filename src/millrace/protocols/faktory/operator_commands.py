@@ -1,9 +1,12 @@
 """QUEUE, MUTATE and WORKER: commands of operators."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from millrace.engine.engine import Engine
+from millrace.engine.removal import REMOVAL_BATCH_SIZE
+from millrace.engine.states import READY
 from millrace.engine.workers import QUIET, TERMINATE
 from millrace.protocols.errors import ClientError, StoreUnavailable
 
@@ -56,26 +59,43 @@ def _change_queues(
         names = list(engine.tables.queues)
     reverts = engine.revert_count
     try:
-        for start in range(0, len(names), QUEUES_BATCH_SIZE):
-            if start:
+        if subcommand == b"REMOVE":
+            change = _remove_queues(engine, names, now)
+        else:
+            change = _pause_queues(engine, names, now, paused=subcommand == b"PAUSE")
+        with closing(change) as steps:
+            for _ in steps:
                 yield
                 connection.check_not_reverted(reverts)
-            batch = names[start : start + QUEUES_BATCH_SIZE]
-            if subcommand != b"REMOVE":
-                with engine.together(now):
-                    for name in batch:
-                        engine.pause(name, paused=subcommand == b"PAUSE", now=now)
-                continue
-            for name in batch:
-                with closing(engine.remove_queue_in_slices(name, now)) as steps:
-                    for _ in steps:
-                        yield
-                        connection.check_not_reverted(reverts)
     except ClientError as problem:
         connection.reply_error(error_reply(str(problem)))
         return
     connection.caller.wait()
     connection.reply_fixed(OK_REPLY)
+
+
+def _pause_queues(
+    engine: Engine, names: list[str], now: int, *, paused: bool
+) -> Generator[None, None, None]:
+    for start in range(0, len(names), QUEUES_BATCH_SIZE):
+        if start:
+            yield
+        with engine.together(now):
+            for name in names[start : start + QUEUES_BATCH_SIZE]:
+                engine.pause(name, paused=paused, now=now)
+
+
+def _remove_queues(engine: Engine, names: list[str], now: int) -> Generator[None, None, None]:
+    removed = 0
+    for name in names:
+        queue = engine.queue(name)
+        size = 1 if queue is None else 1 + queue.counts[READY]
+        if removed and removed + size > REMOVAL_BATCH_SIZE:
+            yield
+            removed = 0
+        removed += size
+        with closing(engine.remove_queue_in_slices(name, now)) as steps:
+            yield from steps
 
 
 def mutate(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:

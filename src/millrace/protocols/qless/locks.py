@@ -142,12 +142,13 @@ def peek_in_slices(
     count = parse_number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
     left = min(MAX_SPAWNED, offset + count)
     left -= len(q.engine.deadlines.expired(queue, now, left))
-    while left > 0 and (
-        spawned := q.engine.recurring.spawn(queue, now, min(left, SPAWN_BATCH_SIZE))
-    ):
+    while left > 0:
+        wanted = min(left, SPAWN_BATCH_SIZE)
+        spawned = q.engine.recurring.spawn(queue, now, wanted)
         left -= spawned
-        if left > 0:
-            yield
+        if spawned < wanted or left <= 0:
+            break
+        yield
     found = q.engine.deadlines.expired(queue, now, offset + count)
     known = q.engine.queue(queue)
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
