@@ -243,6 +243,7 @@ def test_generators_with_a_finally_clause_are_listed() -> None:
     assert found == {
         "engine/removal.py: remove_queue_in_slices",  # closed by its only caller
         "protocols/faktory/operator_commands.py: _change_queues",
+        "protocols/faktory/operator_commands.py: _remove_queues",  # closed by its only caller
         "protocols/masenko/connection.py: _apply_in_slices",
     }
 

@@ -303,6 +303,7 @@ def spawned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.sources_only("it replaces RecurringJobs.spawn")
 @pytest.mark.parametrize("command", ["pop", "peek", "reqless peek"])
 def test_one_command_pushes_a_limited_number_of_jobs_in_slices(
     spawned: list[int], command: str
