@@ -1,5 +1,6 @@
 """reqless, as published on PyPI: its client and its forking worker."""
 
+import contextlib
 import json
 import queue as threadsafe
 import signal
@@ -385,8 +386,12 @@ class Loop:
         return self.lines.get(timeout=DEADLINE)
 
     def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+        """End the worker. It loses a signal that arrives while it forks, so the signal is repeated."""
         try:
+            for _ in range(3):
+                self.process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return self.process.wait(5)
             return self.process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
             self.process.kill()
