@@ -43,10 +43,8 @@ class Transitions:
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self._rules = engine.rules
-        self._untimed, self._own_clock = (
-            engine.rules.untimed_protocols,
-            engine.rules.own_clock_protocols,
-        )
+        self._untimed = engine.rules.untimed_protocols
+        self._own_clock = engine.rules.own_clock_protocols
         # Components that most transitions use.
         self._timers, self._leased = engine.timers, engine.leased
         self._limits, self._cascades = engine.limits, engine.cascades
@@ -170,9 +168,8 @@ class Transitions:
             change_set.changed[seq] = job
         if to == READY:
             if not queue.registered and not queue.forgotten:
-                engine.queue_set.open(
-                    queue.name, engine.change_set
-                )  # it was removed while the job was not ready
+                # The queue was removed while the job was not ready.
+                engine.queue_set.open(queue.name, change_set)
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:

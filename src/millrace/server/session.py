@@ -464,9 +464,8 @@ class Session:
 
     @property
     def _is_stalled(self) -> bool:
-        """Whether the client does not read. This is a property
-        because mypy would treat the result of a direct comparison as constant, although a write can
-        change it.
+        """Whether the client does not read. This is a property because mypy would treat the result
+        of a direct comparison as constant, although a write can change it.
         """
         return self._stall_timer is not None
 
