@@ -64,11 +64,17 @@ class Annotations(Component):
 
     # Tracked ids
 
-    def track(self, jid: str, when: int | None) -> None:
-        """Track an id from the time `when`; None stops the tracking."""
+    def track(self, jid: str, when: int | None, origin: int, known: bytes | None) -> bytes | None:
+        """Track an id from the time `when`; None stops the tracking. Return its new setting;
+        `known` is the current one.
+        """
         self.tracked.pop(jid, None)
-        if when is not None:
-            self.tracked[jid] = when
+        if when is None:
+            return None
+        self.tracked[jid] = when
+        if origin == NO_PROTOCOL and known is not None:
+            origin = tracking_origin(known)
+        return encode_tracking(when, origin)
 
     def load(self, settings: dict[str, bytes]) -> None:
         """Read the tracked ids from the durable settings."""

@@ -8,17 +8,11 @@ of the waiters, and the result of `take_changes()` to the store. Only this packa
 a job or a queue.
 """
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
-from .annotations import (
-    TRACKED_PREFIX,
-    Annotations,
-    encode_tracking,
-    ensure_details,
-    tracking_origin,
-)
+from .annotations import TRACKED_PREFIX, ensure_details
 from .arrivals import Arrivals
 from .assignments import Assignments, HeldQueues
 from .attempts import Attempts
@@ -26,114 +20,45 @@ from .caller import Caller
 from .cascades import Cascades
 from .change_set import ChangeSet
 from .component import Component
-from .counters import TimerCounts, Totals
-from .deadlines import Deadlines
-from .dependencies import Dependencies, StagedBlockers
+from .dependencies import StagedBlockers
 from .details import Number
 from .due_timers import DueTimers
-from .durations import RecentDurations
 from .edits import Edits
-from .errors import QueueRefused
-from .failure_groups import FailureGroups
+from .engine_state import EngineState
 from .job import NO_PROTOCOL, Failure, Job, NewJob
 from .job_timers import TTL_KEY_OFFSET, JobTimers, TtlTimers, clock_offset
 from .leases import LeaseSet
-from .limits import QUEUE_KEY_PREFIX, Limits
-from .payloads import Payloads
+from .limits import Limits
 from .policies import RuleTable
-from .positions import Positions
-from .queues import Queue, QueueSet
+from .queues import Queue
 from .recurring import RecurringJobs
 from .removal import Removal
 from .restoration import Restoration
-from .retention import RETENTION_SETTING, Retention, with_queue_retention
-from .state_index import StateIndex
-from .statistics import QueueDay, Statistics, Tallies
-from .table import JobTable
+from .retention import RETENTION_SETTING, with_queue_retention
+from .statistics import QueueDay
 from .tables import Tables, VisibleDays
-from .timers import UNAVAILABLE_RETRY, TimerHeap
+from .timers import UNAVAILABLE_RETRY
 from .transactions import Transactions
 from .transitions import Transitions
-from .waiters import Waiter, WaiterSet
+from .waiters import Waiter
 
 #: The number of due timers that one tick handles.
 TICK_BATCH_SIZE: Final = 100
 
 
-class Engine:
+class Engine(EngineState):
     """All commands of clients, protocols and the server: each method calls a component."""
 
     def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
-        self.random = random
-        self.rules = rules
+        super().__init__(random, rules, dead_max)
         self._own_clock = rules.own_clock_protocols
-        #: The reason why the store is unavailable; empty if it is available. While it is
-        #: unavailable, no job changes, and clients wait.
-        self.unavailable_reason = ""
-        #: The reason why new jobs are refused; empty if they are accepted. The protocols check it.
-        self.push_refusal_reason = ""
-
-        self.next_seq = 1
-        #: The server's clock when a job last became ready.
-        self.last_known_time = 0
-        self.table = JobTable(rules)
-        # The same tables as in the components, for reading. A flush replaces these two, so a
-        # reference to them must not be kept across turns.
-        self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
-        self.queue_set = QueueSet(self.jobs)
-        self.retention = Retention(self.jobs, rules, dead_max)
-        self.states = StateIndex(self.jobs)
-        self.queues = self.queue_set.by_name
-        self.payloads = Payloads(self.jobs)
-        self.done, self.dead = self.retention.done, self.retention.dead
-        self.dead_untrimmed, self.done_untrimmed = (
-            self.retention.dead_untrimmed,
-            self.retention.done_untrimmed,
-        )
-        self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
-        self.leased, self.staged = self.states.leased, self.states.staged
         self.all_tables = Tables(self)
-        self.timers = TimerHeap()
-        self.dependencies = Dependencies(self.jobs, rules, self.timers)
-        #: Dead jobs and jobs that wait for a retry, by error.
-        self.failure_groups = FailureGroups(self.jobs)
-        self.totals = Totals()
-        self.statistics = Statistics()
-        self.tallies = Tallies()
-        self.recent_durations = RecentDurations()
-        self.timer_counts = TimerCounts()
-
-        self.waiters = WaiterSet(self.queue_set, self.timers)
-        self.deadlines = Deadlines(self.jobs, self.queues, rules)
-        self.positions = Positions()
-        #: Durable settings. Change them with `set_setting`.
-        self.settings: dict[str, bytes] = {}
-        self.annotations = Annotations(self.jobs)
-        self.limits = Limits(self)
-        self.cascades = Cascades(self)
-        self.leases = LeaseSet(self)
-        #: Keys of due alarms.
-        self.alarms: list[Hashable] = []
-
-        self.change_set = ChangeSet()
         #: The caller between commands, and the caller of the current command.
         self.server_caller = Caller(self, NO_PROTOCOL)
         self.caller = self.server_caller
-        #: The number of the current change set.
-        self.turn = 0
-        #: The number of reverts and of flushes.
-        self.revert_count = 0
-        self.flush_count = 0
-        #: Whether a store makes changes durable. Without one, no reply waits.
-        self.durable = False
-        #: Whether transitions are recorded in the change set. A server without a store needs no
-        #: record of them.
-        self.records_transitions = True
-        #: The change set that the store is committing.
-        self.committing: ChangeSet | None = None
-        #: Owners of work that continues after the next commit, successful or not: their `wake` is
-        #: called. The dictionary keeps their order.
-        self.commit_waiters: dict[Any, None] = {}
+        self.limits = Limits(self)
+        self.cascades = Cascades(self)
+        self.leases = LeaseSet(self)
         #: Components that depend on a job's record, and those that depend on its state and queue.
         self.record_components: tuple[Component, ...] = (
             self.table,
@@ -177,9 +102,6 @@ class Engine:
         if rule is not None:
             rule.check(name)
 
-    def _visible(self, job: Job | None) -> Job | None:
-        return job if job is not None and self.allows(job.queue) else None
-
     @property
     def tables(self) -> Tables:
         """The indexes of the jobs and queues that the caller may use, for reading."""
@@ -188,8 +110,8 @@ class Engine:
 
     def job(self, seq: int) -> Job | None:
         """The job with this seq, or None if it was removed."""
-        job = self.jobs.get(seq)
-        return job if self.caller.rule is None else self._visible(job)
+        job, rule = self.jobs.get(seq), self.caller.rule
+        return job if rule is None else rule.visible_job(job)
 
     def find(self, jid: str) -> Job | None:
         """The oldest job with that jid."""
@@ -209,19 +131,14 @@ class Engine:
     def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
         """Jobs with that jid and a lower seq, the newest first."""
         rule = self.caller.rule
-        found = self.table.find_below(jid, below, limit)
         if rule is None:
-            return found
-        while found:
-            if visible := rule.visible(found):
-                return visible
-            found = self.table.find_below(jid, found[-1].seq, limit)
-        return []
+            return self.table.find_below(jid, below, limit)
+        return rule.find_below(self.table, jid, below, limit)
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
         """The leased job with that jid that a worker of this protocol may end."""
-        job = self.table.find_leased(jid, actor, holder)
-        return job if self.caller.rule is None else self._visible(job)
+        job, rule = self.table.find_leased(jid, actor, holder), self.caller.rule
+        return job if rule is None else rule.visible_job(job)
 
     def count_of(self, jid: str) -> int:
         """The number of jobs with that jid."""
@@ -232,10 +149,8 @@ class Engine:
     @property
     def retrying(self) -> int:
         """The number of scheduled jobs that have failed before."""
-        rule = self.caller.rule
-        if rule is None:
-            return self.states.retrying
-        return sum([n for name, n in self.states.retrying_by_queue.items() if rule.allows(name)])
+        rule, states = self.caller.rule, self.states
+        return states.retrying if rule is None else rule.sum(states.retrying_by_queue)
 
     def dependents(self, job: Job) -> list[Job]:
         """The jobs that wait for this job."""
@@ -257,14 +172,6 @@ class Engine:
                 after = self.dependencies.next_dependent(job.seq, after)
         return after
 
-    def payload(self, job: Job) -> bytes:
-        """The payload of a job, from memory or from the store."""
-        return self.payloads.read(job) if job.stored_size else job.inline_payload
-
-    def payload_part(self, job: Job, start: int, size: int) -> bytes:
-        """Up to `size` bytes of the payload of a job, starting at `start`."""
-        return self.payloads.read_part(job, start, size)
-
     def time_of(self, job: Job, now: int) -> int:
         """The time of the current command, on the clock that the times of this job use."""
         if job.origin not in self._own_clock:
@@ -284,84 +191,41 @@ class Engine:
         rule = self.caller.rule
         return days if rule is None else VisibleDays(days, rule.allows, rule.check)
 
-    def current_statistics(self) -> Statistics:
-        """The statistics of all queues, including the current change set."""
-        self.tallies.add_to(self.statistics, self.recent_durations)
-        return self.statistics
-
     def retention_of(self, name: str) -> int | None:
         """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
         self.check_queue(name)
         return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
 
-    def next_timer(self) -> int | None:
-        """The time of the next timer, or None."""
-        return self.timers.next()
-
-    @property
-    def version(self) -> tuple[int, int, int]:
-        """A value that differs after every durable change."""
-        change_set = self.change_set
-        return self.turn, change_set.event_count, change_set.edits
-
-    @property
-    def has_uncommitted(self) -> bool:
-        """Whether the engine has a change that is not durable yet."""
-        return self.durable and (self.committing is not None or bool(self.change_set))
-
-    def is_turn_uncommitted(self, turn: int) -> bool:
-        """Whether the changes of that turn are not committed. A revert undoes the turn without
-        changing this answer; compare `revert_count` to detect it.
-        """
-        if not self.durable or turn < self.turn - 1:
-            return False
-        return turn >= self.turn or self.committing is not None
-
-    def is_setting_uncommitted(self, key: str) -> bool:
-        """Whether the last change to that setting is not committed."""
-        committing = self.committing
-        return key in self.change_set.settings or (
-            committing is not None and key in committing.settings
-        )
-
     # Pushing
 
     def push(self, push: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
-        if self.caller.rule is not None:
-            self.check_queues(push)
-            self.check_blockers(push.blockers)
+        rule = self.caller.rule
+        if rule is not None:
+            rule.check_push(push, self.jobs)
         return self.arrivals.push(push, now)
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
         """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
-        pushes = list(pushes)
-        if self.caller.rule is not None:
+        pushes, rule = list(pushes), self.caller.rule
+        if rule is not None:
             for push in pushes:
-                self.check_queues(push)
-                self.check_blockers(push.blockers)
+                rule.check_push(push, self.jobs)
         return self.arrivals.push_many(pushes, now)
 
     def check_queues(self, push: NewJob) -> None:
         """Refuse a job if the caller may not use its queue, or the queue that it moves to after its
         last failure.
         """
-        self.check_queue(push.queue)
-        if push.dead_queue:
-            self.check_queue(push.dead_queue)
+        rule = self.caller.rule
+        if rule is not None:
+            rule.check_queues_of(push)
 
     def check_blockers(self, blockers: Iterable[int]) -> None:
         """Refuse the seqs of jobs in queues that the caller may not use."""
         rule = self.caller.rule
         if rule is not None:
-            for blocker in blockers:
-                job = self.jobs.get(blocker)
-                if job is not None and not rule.allows(job.queue):
-                    raise QueueRefused(f"the job {blocker} is in a queue that is not allowed here")
-
-    def skip_seqs(self, count: int) -> None:
-        """Leave the next `count` seqs unused."""
-        self.next_seq += count
+            rule.check_blockers(blockers, self.jobs)
 
     # Leasing
 
@@ -381,9 +245,9 @@ class Engine:
 
         `since` returns when the job's wait began; without it, that is when the job became ready.
         """
-        if self.caller.rule is not None:
-            for name in queues:
-                self.check_queue(name)
+        rule = self.caller.rule
+        if rule is not None:
+            rule.check_all(queues)
         if random_queue:
             return self.assignments.lease_from_random_queue(queues, holder, actor, now)
         return self.assignments.lease(queues, holder, actor, now, until, since)
@@ -438,9 +302,9 @@ class Engine:
         if job is not None:
             self.waiters.add_for_end(job, waiter, until)
             return
-        if self.caller.rule is not None:
-            for name in waiter.queues:
-                self.check_queue(name)
+        rule = self.caller.rule
+        if rule is not None:
+            rule.check_all(waiter.queues)
         self.waiters.add(waiter, until)
         if self.recurring.by_queue:
             self.recurring.set_timer_for_waiter(waiter.queues)
@@ -590,13 +454,8 @@ class Engine:
         origin is the protocol that tracks it; NO_PROTOCOL for clients with their own clocks. A
         tracked id keeps its origin.
         """
-        self.annotations.track(jid, when)
-        known = self.settings.get(TRACKED_PREFIX + jid)
-        if origin == NO_PROTOCOL and known is not None:
-            origin = tracking_origin(known)
-        self.set_setting(
-            TRACKED_PREFIX + jid, None if when is None else encode_tracking(when, origin)
-        )
+        key = TRACKED_PREFIX + jid
+        self.set_setting(key, self.annotations.track(jid, when, origin, self.settings.get(key)))
 
     def log(
         self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
@@ -625,10 +484,7 @@ class Engine:
         self.removal.remove_queue(name, now)
 
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
-        """Remove a queue as `remove_queue` does, in several steps. The first step hides the queue
-        and the jobs that are ready at that time. If the caller closes the generator early, the
-        remaining jobs stay.
-        """
+        """Remove a queue in several steps; see Removal.remove_queue_in_slices."""
         self.check_queue(name)
         return self.removal.remove_queue_in_slices(name, now)
 
@@ -660,8 +516,8 @@ class Engine:
         for clients with their own clocks.
         """
         rule = self.caller.rule
-        if rule is not None and key.startswith(QUEUE_KEY_PREFIX):
-            rule.check(key.removeprefix(QUEUE_KEY_PREFIX))
+        if rule is not None:
+            rule.check_limit(key)
         if maximum is None:
             return self.limits.delete(key, now)
         self.limits.set(key, maximum, expires, now, origin)
@@ -670,25 +526,21 @@ class Engine:
     def set_retention(self, name: str, period: int | None) -> None:
         """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
         self.check_queue(name)
-        self.set_setting(
-            RETENTION_SETTING,
-            with_queue_retention(self.settings.get(RETENTION_SETTING), name, period),
-        )
+        setting = with_queue_retention(self.settings.get(RETENTION_SETTING), name, period)
+        self.set_setting(RETENTION_SETTING, setting)
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""
-        rule = self.caller.rule
-        if rule is not None:
-            queues = [name for name in queues if rule.allows(name)]
-        self.current_statistics().drop(queues)
+        self.current_statistics().drop(filter(self.allows, queues))
         self.edits.record()
 
     def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
         """Remove every job, queue and counter, and the settings in `FLUSHED_SETTINGS`, or only the
         jobs pushed over one protocol. Waiting clients continue to wait.
         """
-        if self.caller.rule is not None:
-            raise QueueRefused("FLUSH is not allowed on this port: it has a rule for queues")
+        rule = self.caller.rule
+        if rule is not None:
+            rule.refuse("FLUSH")
         if origin == NO_PROTOCOL:
             self.removal.flush(now)
         else:
@@ -706,21 +558,6 @@ class Engine:
         alarms retain their durations. Leases and due times are points in time and follow the clock.
         """
         self.due_timers.clock_moved(by)
-
-    def set_alarm(self, key: Hashable, when: int | None) -> None:
-        """Put `key`, which is not a number, into `alarms` at that time; None cancels the alarm."""
-        if when is None:
-            self.timers.cancel(key)
-        else:
-            self.timers.set(key, when)
-
-    def take_changes(self) -> ChangeSet:
-        """End the turn and return its changes."""
-        self.current_statistics()
-        change_set = self.change_set
-        self.change_set = ChangeSet()
-        self.turn += 1
-        return change_set
 
     def set_setting(self, key: str, value: bytes | None, *, must_wait: bool = True) -> None:
         """Set a durable setting, or delete it with None. The reply waits, unless `must_wait` is
