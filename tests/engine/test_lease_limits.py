@@ -9,7 +9,8 @@ from millrace.engine import consistency
 from millrace.engine.details import JobDetails
 from millrace.engine.engine import Engine
 from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, SECOND, Job
-from millrace.engine.limits import EXAMINE_BATCH_SIZE, QUEUE_KEY_PREFIX, keys_of, parked_of, uses
+from millrace.engine.limits import EXAMINE_BATCH_SIZE, QUEUE_KEY_PREFIX, keys_of, uses
+from millrace.engine.parked_jobs import parked_of
 from millrace.engine.reasons import sentence, why
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO, QLESS, WORKQ
@@ -349,7 +350,7 @@ def _usage(engine: Engine) -> None:
 
 
 def _waiting(engine: Engine) -> None:
-    engine.limits.parked_by_key.clear()
+    engine.limits.parked.by_key.clear()
 
 
 def _unlisted(engine: Engine) -> None:

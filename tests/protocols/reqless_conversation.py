@@ -29,7 +29,7 @@ class ReqlessWorld(RespWorld):
             "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
             "notes": dict(engine.settings),
             "ready": {name: [j.jid for j in q.ready.first(99)] for name, q in engine.queues.items()},
-            "pending": repr(engine.limits.parked_by_key),
+            "pending": repr(engine.limits.parked.by_key),
         }  # fmt: skip
 
 

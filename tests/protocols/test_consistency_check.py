@@ -156,7 +156,7 @@ def lost_limit(s: SampleQless) -> None:
 
 
 def lost_throttled(s: SampleQless) -> None:
-    s.engine.limits.parked_by_key["mail"].clear()
+    s.engine.limits.parked.by_key["mail"].clear()
 
 
 def wrong_count(s: SampleQless) -> None:

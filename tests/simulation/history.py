@@ -11,7 +11,7 @@ from promises import BrokenPromise, Promises, TrackedJob, name
 from millrace.engine.annotations import read_details
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
-from millrace.engine.limits import parked_of
+from millrace.engine.parked_jobs import parked_of
 from millrace.engine.states import BLOCKED, GONE, STATE_NAMES, TRANSITIONS
 from millrace.protocols.registry import QLESS
 from millrace.store.records import decode_any

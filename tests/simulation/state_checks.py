@@ -9,7 +9,8 @@ from millrace.engine.annotations import tags_of
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.limits import keys_of, parked_of
+from millrace.engine.limits import keys_of
+from millrace.engine.parked_jobs import parked_of
 from millrace.engine.reasons import why
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, STATE_NAMES
 from millrace.engine.transactions import TRANSACTION_PREFIX as TRANSACTIONS
@@ -31,16 +32,16 @@ def check_promises(engine: Engine, promises: Promises) -> None:
 def check_limits(engine: Engine, now: int) -> None:
     """No job is parked while its key has capacity."""
     limits = engine.limits
-    if not limits.parked_by_key or engine.unavailable_reason:
+    if not limits.parked.by_key or engine.unavailable_reason:
         return
     ready: Counter[str] = Counter()
     for job in engine.jobs.values():
         if job.state == READY and parked_of(job) is None:
             ready.update(keys_of(job))
-    for key in limits.parked_by_key:
+    for key in limits.parked.by_key:
         maximum = limits.maximum(key, now)
         room = maximum - limits.usage(key) - ready[key] if maximum else 1
-        parked = limits.parked(key)
+        parked = limits.parked.of(key)
         if key and parked and room >= 1 and key not in limits.freed_keys:
             raise BrokenPromise(f"{parked[0]} waits for {key}, which has room")
 

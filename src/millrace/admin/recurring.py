@@ -130,7 +130,7 @@ def _count_tags(tags: dict[str, dict[int, int]]) -> Generator[None, None, dict[s
 
 def list_limits(hub: AdminService, _: bool, now: int) -> Iterator[LimitPage | None]:
     limits = hub.engine.limits
-    known = list(limits.by_key.keys() | limits.parked_by_key.keys() - {""})
+    known = list(limits.by_key.keys() | limits.parked.by_key.keys() - {""})
     names, _more = yield from page_of(known, None, MAX_PAGE_SIZE)
     rows = []
     for number, name in enumerate(names, 1):
@@ -147,7 +147,7 @@ def _limit(limits: Limits, name: str, now: int) -> LimitRecord:
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
         expires_at=0 if limit is None else min(limit.expires_at, FOREVER),
         holders=[shorten(job.jid) for job in limits.first_leased_jobs(name, MAX_LISTED_JOBS)],
-        waiting=[shorten(job.jid) for job in limits.some_parked(name, MAX_LISTED_JOBS)],
+        waiting=[shorten(job.jid) for job in limits.parked.some(name, MAX_LISTED_JOBS)],
     )
 
 

@@ -9,7 +9,7 @@ from .dependencies import StagedBlockers
 from .details import Number
 from .errors import WrongState
 from .job import Job
-from .limits import parked_of
+from .parked_jobs import parked_of
 from .states import BLOCKED, READY
 
 if TYPE_CHECKING:

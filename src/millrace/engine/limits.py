@@ -11,13 +11,9 @@ place in the order, and the engine serves waiting clients. If clients set the ti
 job returns ahead of the jobs that become ready at that time. A job of a paused queue also returns,
 but leaves the room for the next one. A worker that finds no other job gets a parked job whose keys
 have room.
-
-A limit is a durable setting. The details of a parked job contain the reason, so the job is still
-parked after a restart.
 """
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +21,9 @@ import msgspec
 
 from .annotations import ensure_details
 from .component import Component, IndexProblem, Problems
-from .details import LimitWait, Number
+from .details import Number
 from .job import NO_PROTOCOL, Job
+from .parked_jobs import ParkedJobs, parked_of
 from .queues import Queue
 from .states import LEASED, READY
 
@@ -44,11 +41,6 @@ LIMITS_TIMER: Final = "limits"
 #: A sweep removes expired limits when the number of limits reaches this constant plus twice the
 #: number of limits after the last sweep.
 MIN_LIMITS_TO_SWEEP: Final = 64
-#: Maximum number of entries in the log of a job when the engine adds an entry.
-MAX_LOG_ENTRIES: Final = 100
-
-#: The start of the wait; the jid if clients set the job's times, otherwise empty; and the seq.
-ParkedEntry = tuple[int, str, int]
 
 
 class Limit:
@@ -86,7 +78,7 @@ class Limits(Component):
         "freed_keys",
         "in_use",
         "leased_by_key",
-        "parked_by_key",
+        "parked",
     )
 
     def __init__(self, engine: "Engine") -> None:
@@ -99,9 +91,7 @@ class Limits(Component):
         self.concurrency: dict[str, Number] = {}
         #: The leased jobs of each key that has a limit.
         self.leased_by_key: dict[str, dict[int, None]] = {}
-        #: Parked jobs by key, the longest wait first. Entries may be stale. Jobs under "" were
-        #: released from their key; the next request for jobs of their queue examines them.
-        self.parked_by_key: dict[str, list[ParkedEntry]] = {}
+        self.parked = ParkedJobs(engine)
         #: Keys whose usage has decreased.
         self.freed_keys: dict[str, None] = {}
         #: Queues with waiting clients and jobs that were not examined yet.
@@ -127,7 +117,7 @@ class Limits(Component):
         if self.by_key:
             for job in self._engine.leased.values():
                 self.enter(job)
-        self.freed_keys.update(dict.fromkeys(self.parked_by_key))
+        self.freed_keys.update(dict.fromkeys(self.parked.by_key))
         self._update()
 
     def set(
@@ -174,7 +164,7 @@ class Limits(Component):
         self.unpark_freed(now)
 
     def _update(self) -> None:
-        self.in_use = bool(self.by_key or self.concurrency or self.parked_by_key or self.freed_keys)
+        self.in_use = bool(self.by_key or self.concurrency or self.parked.by_key or self.freed_keys)
 
     def _sweep(self, now: int) -> None:
         for key in [key for key in self.by_key if self.limit(key, now) is None]:
@@ -239,26 +229,6 @@ class Limits(Component):
         """Some leased jobs of a key that has a limit."""
         return [self._engine.jobs[seq] for seq in islice(self.leased_by_key.get(key, ()), limit)]
 
-    def parked(self, key: str) -> list[Job]:
-        """The jobs that wait for a key, the longest wait first."""
-        entries = sorted(set(self.parked_by_key.get(key, ())))
-        found = [self._current(key, entry) for entry in entries]
-        return [job for job in found if job is not None]
-
-    def some_parked(self, key: str, limit: int) -> list[Job]:
-        """Some jobs that wait for a key, including the job with the longest wait."""
-        entries = sorted(set(self.parked_by_key.get(key, [])[: 4 * limit]))
-        found = [self._current(key, entry) for entry in entries]
-        return [job for job in found if job is not None][:limit]
-
-    def _current(self, key: str, entry: ParkedEntry) -> Job | None:
-        """The job of an entry, if it still waits."""
-        job = self._engine.jobs.get(entry[2])
-        parked = None if job is None else parked_of(job)
-        if parked is None or (parked.key, parked.since) != (key, entry[0]):
-            return None
-        return job
-
     # Usage
 
     def enter(self, job: Job) -> None:
@@ -305,8 +275,7 @@ class Limits(Component):
             if self.leased_by_key.get(key, {}).pop(job.seq, self) is None:
                 self._changed(key, now)
         elif parked is not None and parked.key == key:
-            parked.key = ""
-            heappush(self.parked_by_key.setdefault("", []), self._entry(job, parked))
+            self.parked.release(job, parked)
             self._engine.edits.record_job(job)
             self._changed(key, now)
 
@@ -317,7 +286,7 @@ class Limits(Component):
         it. With `concurrency_checked`, the caller has compared the number of running jobs with the
         concurrency of the queue.
         """
-        if "" in self.parked_by_key:
+        if "" in self.parked.by_key:
             self.unpark_released(queue, now)
         for _ in range(EXAMINE_BATCH_SIZE):
             if self.freed_keys:
@@ -345,45 +314,18 @@ class Limits(Component):
         self._park(job, queue, key, now, shown_queue)
 
     def _park(self, job: Job, queue: Queue, key: str, now: int, shown_queue: str = "") -> None:
-        engine, details = self._engine, ensure_details(job)
-        queue.version += 1
-        if details.front:  # its position ahead of all jobs applies only once
-            details.front, job.rank = False, details.rank
-        since = engine.time_of(job, now)
-        details.parked = parked = LimitWait(key, since, job.rank)
-        queue.ready.park(job)
-        self._wait(key, self._entry(job, parked))
-        if not details.log or details.log[-1][1] != "throttled":
-            details.add_entry(
-                "throttled", since, MAX_LOG_ENTRIES, {"queue": shown_queue or queue.name}
-            )
-        for other in keys_of(job):
-            if other != key and other in self.parked_by_key:
-                self.freed_keys[other] = (
-                    None  # it may have been the only job that this key admitted
-                )
-        engine.change_set.record(job)
-
-    def _entry(self, job: Job, parked: LimitWait) -> ParkedEntry:
-        """The place of a job among those that wait for its key. Jobs that were parked at the same
-        time return in the order of their pushes, or by jid if clients set their times.
-        """
-        own_clock = job.origin in self._engine.rules.own_clock_protocols
-        return parked.since, job.jid if own_clock else "", job.seq
-
-    def _wait(self, key: str, entry: ParkedEntry) -> None:
-        heap = self.parked_by_key.setdefault(key, [])
-        heappush(heap, entry)
-        if len(heap) > 64 + 2 * len(self._engine.jobs):
-            heap[:] = [each for each in set(heap) if self._current(key, each) is not None]
-            heapify(heap)
+        self.parked.park(job, queue, key, now, shown_queue)
         self.in_use = True
+        for other in keys_of(job):
+            if other != key and other in self.parked.by_key:
+                # It may have been the only job that this key admitted.
+                self.freed_keys[other] = None
 
     def unpark_by_client_clock(self, now: int) -> None:
         """Unpark jobs before or after a command of a client with its own clock. A limit may have
         expired by that clock.
         """
-        for key in self.parked_by_key:
+        for key in self.parked.by_key:
             if key and not self.maximum(key, now):
                 self.freed_keys[key] = None
         self.unpark_freed(now)
@@ -410,17 +352,17 @@ class Limits(Component):
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
         """Unpark jobs until the key is full, and yield the names of their queues."""
-        heap = self.parked_by_key.get(key)
+        heap = self.parked.by_key.get(key)
         if heap is None or not key:
             return
         maximum = self.maximum(key, now)
         room = maximum - self.usage(key) if maximum else len(heap)
         paused = 0
         while heap and room >= 1:
-            job = self._current(key, heappop(heap))
+            job = self.parked.pop(key)
             if job is None:
                 continue
-            self._unpark_job(job, now)
+            self.parked.unpark(job, now)
             yield job.queue
             if not self._engine.queues[job.queue].paused:
                 room -= 1
@@ -431,23 +373,7 @@ class Limits(Component):
                 self._engine.timers.set(LIMITS_TIMER, self._engine.caller.server_time(now))
                 return
         if not heap:
-            del self.parked_by_key[key]
-
-    def _unpark_job(self, job: Job, now: int) -> None:
-        """Return a parked job to its old place in the queue. If clients set its times, it returns
-        ahead of the jobs that become ready at the same time.
-        """
-        engine, queue = self._engine, self._engine.queues[job.queue]
-        queue.version += 1
-        ready = queue.ready
-        ready.remove(job)
-        details = ensure_details(job)
-        if details.parked is not None:
-            job.rank, details.parked = details.parked.rank, None
-        if job.origin in engine.rules.own_clock_protocols:
-            job.position = engine.time_of(job, now) - 1
-        ready.add(job)
-        engine.change_set.record(job)
+            del self.parked.by_key[key]
 
     def _unpark_one(self, queue: Queue, now: int) -> bool:
         """Unpark one job of a queue whose keys have room. Return whether there was one. A key can
@@ -456,36 +382,27 @@ class Limits(Component):
         """
         for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
             if self.full_key(job, now) is None:
-                self._unpark_job(job, now)
+                self.parked.unpark(job, now)
                 return True
         return False
 
     def unpark_released(self, queue: Queue, now: int) -> None:
         """Unpark the jobs of a queue that were released from their key."""
-        found = self.parked("")
-        for job in found:
+        for job in self.parked.of(""):
             if job.queue == queue.name and self.full_key(job, now) is None:
-                self._unpark_job(job, now)
-        left = {
-            entry
-            for entry in self.parked_by_key.pop("", [])
-            if self._current("", entry) is not None
-        }
-        if left:
-            self.parked_by_key[""] = sorted(left)
+                self.parked.unpark(job, now)
+        self.parked.drop_unparked()
         self._update()
 
-    # Parked jobs
+    # Indexes
 
     def add(self, job: Job) -> None:
         """Add a leased or a parked job."""
         if job.state == LEASED:
             if self.in_use:
                 self.enter(job)
-        elif job.state == READY:
-            parked = parked_of(job)
-            if parked is not None:
-                self._wait(parked.key, self._entry(job, parked))
+        elif job.state == READY and self.parked.add(job):
+            self.in_use = True
 
     def remove(self, job: Job) -> None:
         """Remove a job from the usage or from the parked jobs."""
@@ -497,17 +414,15 @@ class Limits(Component):
 
     def leave_ready(self, job: Job) -> None:
         """Unpark a job that is about to leave the state `ready`."""
-        details = None if job.extra is None else job.extra.details
-        if details is not None and details.parked is not None:
-            job.rank, details.parked = details.parked.rank, None
+        self.parked.end_wait(job)
         for key in keys_of(job):
-            if key in self.parked_by_key:
+            if key in self.parked.by_key:
                 self.freed_keys[key] = None
 
     def clear(self) -> None:
         """Remove all jobs, before they are discarded or added again."""
         self.leased_by_key = {key: {} for key in self.by_key}
-        self.parked_by_key.clear()
+        self.parked.by_key.clear()
         self.freed_keys.clear()
         self._queues_to_serve.clear()
         self._keys_to_unpark.clear()
@@ -540,7 +455,7 @@ class Limits(Component):
     # Checks
 
     def problems(self) -> Problems:
-        """Compare usage and parked jobs with the jobs themselves."""
+        """Compare the usage and the parked jobs with the jobs themselves."""
         engine = self._engine
         for seq in list(engine.leased):
             yield None
@@ -549,59 +464,22 @@ class Limits(Component):
                 if leased is None or key not in self.by_key or not uses(leased, key):
                     continue
                 if seq not in self.leased_by_key.get(key, ()):
-                    yield IndexProblem(
-                        "limit",
-                        f"the usage of the limit {key} does not include the job",
-                        job=leased,
-                    )
+                    detail = f"the usage of the limit {key} does not include the job"
+                    yield IndexProblem("limit", detail, job=leased)
         for key in list(self.leased_by_key):
             for seq in list(self.leased_by_key.get(key, ())):
                 yield None
                 leased = engine.leased.get(seq)
-                if (leased is None or not uses(leased, key)) and seq in self.leased_by_key.get(
-                    key, ()
-                ):
-                    yield IndexProblem(
-                        "limit", f"the usage of the limit {key} wrongly includes job {seq}"
-                    )
-        entries: dict[str, set[ParkedEntry]] = {}
-        for seq in engine.jobs:
-            yield None
-            job = engine.jobs.get(seq)
-            if job is None:
-                continue
-            parked = parked_of(job)
-            queue = engine.queues.get(job.queue)
-            listed = queue is not None and job.seq in queue.ready.parked
-            if listed != (job.state == READY and parked is not None):
-                yield IndexProblem(
-                    "limit",
-                    "the job and its queue do not agree on whether it is parked",
-                    job=job,
-                )
-            elif parked is not None:
-                entry = self._entry(job, parked)
-                if parked.key not in entries:
-                    entries[parked.key] = set(self.parked_by_key.get(parked.key, ()))
-                if entry in entries[parked.key]:
-                    continue
-                if entry not in self.parked_by_key.get(parked.key, ()):
-                    yield IndexProblem(
-                        "limit",
-                        f"the job waits for the limit {parked.key}, which does not list it",
-                        job=job,
-                    )
+                listed = seq in self.leased_by_key.get(key, ())
+                if listed and (leased is None or not uses(leased, key)):
+                    detail = f"the usage of the limit {key} wrongly includes job {seq}"
+                    yield IndexProblem("limit", detail)
+        yield from self.parked.problems()
 
 
 def read_limit(setting: bytes) -> Limit:
     """A limit from its durable setting."""
     return Limit(*msgspec.msgpack.decode(setting))
-
-
-def parked_of(job: Job) -> LimitWait | None:
-    """The reason why a job is parked, or None."""
-    own = None if job.extra is None else job.extra.details
-    return None if own is None else own.parked
 
 
 def keys_of(job: Job) -> list[str]:

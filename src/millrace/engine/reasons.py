@@ -11,7 +11,8 @@ import msgspec
 
 from .engine import Engine
 from .job import FOREVER, SECOND, Job
-from .limits import QUEUE_KEY_PREFIX, keys_of, parked_of
+from .limits import QUEUE_KEY_PREFIX, keys_of
+from .parked_jobs import parked_of
 from .queues import Queue
 from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 

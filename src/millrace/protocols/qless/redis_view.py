@@ -230,7 +230,7 @@ class RedisView:
             yield ""
             if not listed(queue.name):
                 continue
-            states = (*STATES, "throttled") if self.engine.limits.parked_by_key else STATES
+            states = (*STATES, "throttled") if self.engine.limits.parked.by_key else STATES
             sets = (f"{local(queue.name)}-{name}" for name in states)
             yield from (f"q:{name}" for name in sets if self._key_exists(self._queue(name)))
         recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]

@@ -11,7 +11,8 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from millrace.engine.job import Job
-from millrace.engine.limits import QUEUE_KEY_PREFIX, Limit, keys_of, parked_of
+from millrace.engine.limits import QUEUE_KEY_PREFIX, Limit, keys_of
+from millrace.engine.parked_jobs import parked_of
 from millrace.engine.queues import Queue
 from millrace.engine.states import READY
 from millrace.protocols.registry import QLESS
@@ -36,7 +37,7 @@ class Throttles:
 
     def __bool__(self) -> bool:
         """Return whether jobs are or may be throttled."""
-        return bool(self._limits.by_key or self._limits.parked_by_key)
+        return bool(self._limits.by_key or self._limits.parked.by_key)
 
     # Limits
 
@@ -75,7 +76,7 @@ class Throttles:
 
     def waiting(self, tid: str) -> list[Job]:
         """Return the jobs that wait for a throttle, the longest waiting first."""
-        return self._visible(self._limits.parked(tid))
+        return self._visible(self._limits.parked.of(tid))
 
     def throttled(self, queue: str) -> list[Job]:
         """Return the throttled jobs of a queue, the longest waiting first."""
