@@ -30,7 +30,7 @@ from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.flush import flush
 from millrace.protocols.qless.hub import QlessHub
-from millrace.protocols.qless.resp import READ_BATCH_ARGUMENTS
+from millrace.protocols.qless.resp_requests import READ_BATCH_ARGUMENTS
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection

@@ -19,7 +19,7 @@ from millrace.protocols.qless import arguments, script_catalog
 from millrace.protocols.qless import lua_values as lua
 from millrace.protocols.qless.commands import parse_decimal, parse_integer
 from millrace.protocols.qless.errors import ScriptError
-from millrace.protocols.qless.resp import (
+from millrace.protocols.qless.resp_requests import (
     ProtocolError,
     RequestBuffer,
     RequestLimits,

@@ -19,11 +19,13 @@ import millrace.protocols.buffers
 import millrace.protocols.connection
 import millrace.protocols.goqueue.connection
 import millrace.protocols.qless.resp
+import millrace.protocols.qless.resp_requests
 
 FRAMING = (
     millrace.protocols.connection,
     millrace.protocols.goqueue.connection,
     millrace.protocols.qless.resp,
+    millrace.protocols.qless.resp_requests,
     millrace.protocols.buffers,
 )
 SMALL, LARGE = 500, 2_000

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 from resp_conversation import request
 
-from millrace.protocols.qless.resp import (
+from millrace.protocols.qless.resp_requests import (
     LARGE_ARGUMENT,
     MAX_LINE,
     READ_BATCH_ARGUMENTS,

@@ -8,7 +8,7 @@ from hiredis import Reader
 from millrace.protocols.connection import MAX_JOINED_BYTES
 from millrace.protocols.qless.resp import (
     JOINED_PARTS,
-    LARGE_ARGUMENT,
+    LARGE_PART,
     NO_LIST,
     OK,
     Error,
@@ -85,8 +85,8 @@ def test_an_error_is_truncated():
         ([5] * 100_000, 1),
         ([20] * 100_000, 8),
         ([5, MAX_JOINED_BYTES, 5], 3),
-        ([MAX_JOINED_BYTES, LARGE_ARGUMENT + 1], 2),
-        ([LARGE_ARGUMENT] * 5, 3),
+        ([MAX_JOINED_BYTES, LARGE_PART + 1], 2),
+        ([LARGE_PART] * 5, 3),
     ],
 )
 def test_the_parts_of_a_large_reply_are_joined_to_pieces(sizes: list[int], pieces: int) -> None:

@@ -1,7 +1,7 @@
 """A client connection of the Qless port: it parses requests and sends replies in RESP.
 
 This module converts requests to commands and checks permissions. The modules handshake, multi,
-scripts, keys, pubsub and info implement the commands.
+scripts, keys, key_values, pubsub and info implement the commands.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -15,7 +15,7 @@ from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.registry import QLESS
 from millrace.protocols.web_clients import is_web_request
 
-from . import handshake, info, keys, multi, pubsub, scripts
+from . import handshake, info, key_values, keys, multi, pubsub, scripts
 from .commands import (
     BEFORE_AUTH,
     NEVER_WAITS,
@@ -40,13 +40,12 @@ from .resp import (
     NO_LIST,
     CommittedReply,
     Error,
-    ProtocolError,
     Reply,
-    RequestBuffer,
     encode,
     encode_parts,
     join_parts,
 )
+from .resp_requests import ProtocolError, RequestBuffer
 from .scratch import scratch_prefix
 from .transactions import WorkStep
 
@@ -347,6 +346,7 @@ class QlessConnection(Connection):
         **multi.COMMANDS,
         **scripts.COMMANDS,
         **keys.COMMANDS,
+        **key_values.COMMANDS,
         **pubsub.COMMANDS,
         **info.COMMANDS,
     }

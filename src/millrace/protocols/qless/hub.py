@@ -12,7 +12,7 @@ from millrace.protocols.registry import QLESS
 
 from .errors import ChangeRefused
 from .pubsub import PubSub
-from .resp import RequestLimits
+from .resp_requests import RequestLimits
 from .scratch import ScratchKeys
 from .script_catalog import Script
 from .settings import QlessConfig

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millrace.protocols.errors import ClientError
 
-from . import keys
 from .commands import (
     ANY,
     NEVER_WAITS,
@@ -18,6 +17,7 @@ from .commands import (
     Slices,
 )
 from .databases import database_prefix
+from .key_access import QLESS_PREFIX
 from .resp import (
     NO_LIST,
     OK,
@@ -89,7 +89,7 @@ def _content(hub: "QlessHub", key: bytes, position: int) -> Hashable:
     """Return the version of a Qless key, or a hash of its content. Scratch keys report their
     changes themselves.
     """
-    if not key.startswith(keys.QLESS_PREFIX):
+    if not key.startswith(QLESS_PREFIX):
         return 0
     view = hub.redis_view
     if position >= MAX_COMPARED_KEYS:
