@@ -1,29 +1,27 @@
-"""One Faktory client's connection: framing, then the commands in the spec's order."""
+"""One Faktory client's connection: framing, then the commands in the spec's order.
+
+HELLO is in handshake.py, and pushes with a check or in slices are in pushes.py.
+"""
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-from millrace.engine.discarded import taken
-from millrace.engine.job import SECOND, Job, NewJob
+from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
-from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.engine.waiters import UNDONE, JobOutcome, Waiter
-from millrace.engine.workers import TERMINATE, WORKER_STATES, Worker
+from millrace.engine.workers import WORKER_STATES, Worker
 from millrace.protocols import go_json
 from millrace.protocols.buffers import LARGE_LINE, LineBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import BadJson, ClientError, StoreUnavailable
-from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
-from . import extensions, info, millrace_command, operator_commands, work_unit
-from .hub import FETCH_WAIT, FaktoryHub, hash_matches
+from . import extensions, handshake, info, millrace_command, operator_commands, pushes, work_unit
+from .hub import FETCH_WAIT, FaktoryHub
 from .replies import (
-    MAX_ERROR,
     NULL_BULK,
     OK,
     OK_REPLY,
@@ -36,15 +34,6 @@ from .replies import (
 )
 
 MAX_BACKTRACE: Final = 50
-#: Maximum size of a HELLO. Its content is kept while the client is connected, and a client without
-#: the password can send it.
-MAX_HELLO: Final = 1 << 18
-#: Jobs of a PUSHB in one slice.
-COMMAND_BATCH_SIZE: Final = 100
-#: A push is compared with the oldest job and this number of the newest jobs with its jid.
-MAX_DUPLICATES: Final = 16
-#: An identical push within this time counts as a repetition of the first one.
-RESEND_PERIOD: Final = 60 * SECOND
 #: Commands whose replies do not wait for a commit, or that decide themselves whether to wait. The
 #: reply to FETCH waits only for earlier changes of its job.
 NEVER_WAIT: Final = frozenset(
@@ -59,17 +48,6 @@ PUSH_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB"})
 CHANGE_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
-
-
-class _Hello(NamedTuple):
-    """The content of a HELLO."""
-
-    wid: str
-    hostname: str
-    pid: int
-    labels: list[str]
-    rss_kb: int
 
 
 class FaktoryConnection(Connection):
@@ -87,11 +65,11 @@ class FaktoryConnection(Connection):
         #: Whether the waiting FETCH is a bulk fetch, whose reply is an array.
         self.is_bulk_fetch = False
         #: The password at the time of the greeting; the hub's password can change later.
-        self._password = hub.password
-        self._iterations, self._salt = 0, ""
-        if self._password:
-            self._iterations, self._salt = hub.challenge()
-            self.reply(b'+HI {"v":2,"i":%d,"s":"%b"}\r\n' % (self._iterations, self._salt.encode()))
+        self.password = hub.password
+        self.hash_rounds, self.salt = 0, ""
+        if self.password:
+            self.hash_rounds, self.salt = hub.challenge()
+            self.reply(b'+HI {"v":2,"i":%d,"s":"%b"}\r\n' % (self.hash_rounds, self.salt.encode()))
         else:
             self.reply(b'+HI {"v":2}\r\n')
 
@@ -154,7 +132,7 @@ class FaktoryConnection(Connection):
     def execute_line(self, line: bytes, now: int) -> None:
         if len(line) > LARGE_LINE and line.startswith(b"PUSH ") and self.identified:
             self.hub.commands += 1
-            self.begin_long_command(self._push_large(line, now), len(line))
+            self.begin_long_command(pushes.push_large(self, line, now), len(line))
             return
         verb, space, argument = line.removesuffix(b"\r").partition(b" ")
         if not self.identified or verb not in COMMANDS:
@@ -163,7 +141,7 @@ class FaktoryConnection(Connection):
             elif self.identified:
                 self.reply_error(error_reply(f"unknown command {quote_input(verb)}"))
             else:
-                self._hello(verb, argument, now)
+                handshake.greet(self, verb, argument, now)
             return
         engine = self.engine
         self.hub.commands += 1
@@ -207,6 +185,13 @@ class FaktoryConnection(Connection):
     def handshake_overdue(self) -> bool:
         return not self.identified and self.long_command is None
 
+    def check_not_reverted(self, reverts: int) -> None:
+        """Stop a long command if the changes of an earlier slice were reverted."""
+        engine = self.engine
+        if engine.revert_count != reverts or engine.unavailable_reason:
+            reason = engine.unavailable_reason or "the store failed"
+            raise ClientError(f"{reason}: only part of the command was executed; try again later")
+
     def connection_lost(self, now: int) -> None:
         self.closing = True
         self.drop_long_command()  # the generator refers to this connection
@@ -219,71 +204,6 @@ class FaktoryConnection(Connection):
         if self.worker is not None:
             self.hub.leave(self, self.worker, now)
             self.worker = None
-
-    # HELLO
-
-    def _hello(self, verb: bytes, argument: bytes, now: int) -> None:
-        if verb != b"HELLO" or not argument.startswith(b"{"):
-            self.reply_and_close(
-                error_reply(
-                    f"expected HELLO {{...}} first, got {quote_input(verb) or 'an empty line'}"
-                )
-            )
-            return
-        if len(argument) > MAX_HELLO:
-            self.reply_and_close(error_reply(f"invalid HELLO: longer than {MAX_HELLO} bytes"))
-            return
-        try:
-            known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
-            fields, _ = go_json.split_members(go_json.repair_text(argument), known)
-            hostname = go_json.read_string(fields.get("hostname"), "hostname")
-            wid = go_json.read_string(fields.get("wid"), "wid")
-            pid = go_json.read_integer(fields.get("pid"), "pid") or 0
-            labels = go_json.read_strings(fields.get("labels"), "labels")
-            version = go_json.read_integer(fields.get("v"), "v", 0, 255) or 0
-            pwdhash = go_json.read_string(fields.get("pwdhash"), "pwdhash")
-            rss_kb = go_json.read_integer(fields.get("rss_kb"), "rss_kb") or 0
-        except BadJson as problem:
-            self.reply_and_close(error_reply(f"invalid HELLO: {problem}"))
-            return
-        hello = _Hello(wid, hostname, pid, labels, rss_kb)
-        if self._password:
-            rounds = self._iterations if version >= 2 else 1  # old clients hash once
-            self.begin_long_command(self._check_password(hello, pwdhash, rounds, now))
-        else:
-            self._welcome(hello, now)
-
-    def _check_password(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
-        """Check the password in slices: a client without it can cause thousands of hash rounds."""
-        logins, seconds = self.hub.logins, now / SECOND
-        try:
-            logins.check(self.address, seconds)
-            admitted = yield from hash_matches(self._password, pwdhash, rounds, self._salt)
-            logins.check(self.address, seconds)  # again, because many clients can guess at once
-        except TooManyGuesses as problem:
-            self.reply_and_close(error_reply(str(problem)))
-            return
-        if admitted:
-            self._welcome(hello, now)
-        else:
-            if pwdhash:  # a client without a password does not guess
-                logins.count_wrong_password(self.address, pwdhash, seconds)
-            self.reply_and_close(error_reply("Invalid password"))
-
-    def _welcome(self, hello: _Hello, now: int) -> None:
-        hub = self.hub
-        self.reply_fixed(OK_REPLY)
-        if hub.full:
-            self.reply_and_close(error_reply(f"too many connections: {hub.max_connections + 1}"))
-            return
-        self.identified = True
-        hub.connections.add(self)
-        if hello.wid:
-            self.worker = worker = hub.join(self, hello.wid, now)
-            worker.hostname, worker.pid, worker.labels = hello.hostname, hello.pid, hello.labels
-            worker.rss_kb = hello.rss_kb
-            if hub.stopping:
-                hub.advance(worker, TERMINATE)
 
     # Commands for every client
 
@@ -311,106 +231,10 @@ class FaktoryConnection(Connection):
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         if self.engine.find(push.jid) is not None or extensions.may_have_extensions(push):
-            self._push_once(push, now)
+            pushes.push_once(self, push, now)
         else:
             self.engine.push(push, now)
         self.reply_fixed(OK_REPLY)
-
-    def _push_large(self, line: bytes, now: int) -> Iterator[None]:
-        """PUSH of a large work unit, in slices."""
-        if reason := self.store_problem(pushes=True):
-            self.reply_error(self.unavailable_reply(reason))
-            return
-        end = len(line) - line.endswith(b"\r")
-        try:
-            push = yield from work_unit.read_in_slices(line, len(b"PUSH "), end, now)
-            self.require_store(pushes=True)
-            self._push_once(push, now)
-        except BadJson as mistake:
-            self.reply_error(error_reply(f"invalid JSON: {mistake}"))
-        except ClientError as problem:
-            self.reply_error(error_reply(str(problem)))
-        else:
-            self.reply_fixed(OK_REPLY)
-
-    def _push_once(self, push: NewJob, now: int) -> None:
-        """Push, unless a client has sent the same work unit again after a read timeout.
-
-        If a worker has fetched the earlier job, or if it is older than RESEND_PERIOD, the push is
-        not a repetition: clients may push the same work twice.
-        """
-        engine = self.engine
-        if engine.find(push.jid) is not None:
-            for job in engine.find_all(push.jid, MAX_DUPLICATES):
-                if (
-                    job.state in {READY, SCHEDULED, BLOCKED}
-                    and not job.attempt
-                    and now - job.created < RESEND_PERIOD
-                    and work_unit.is_same_unit(job, engine.payload(job), push)
-                ):
-                    self.caller.wait()
-                    return
-        if extensions.may_have_extensions(push):
-            extensions.apply_extensions(push, engine)
-        engine.push(push, now)
-
-    def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = go_json.repair_text(require_argument(argument))
-        try:
-            units = _decode_list(line) or []
-        except msgspec.MsgspecError as problem:
-            repaired = go_json.replace_surrogates(line)
-            if repaired != line:
-                self._push_bulk(repaired, now)
-                return
-            raise ClientError(f"invalid JSON: {go_json.error_text(problem)}") from None
-        except RecursionError:
-            try:
-                units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
-            except BadJson as deep_problem:
-                raise ClientError(f"invalid JSON: {deep_problem}") from None
-        self.begin_long_command(self._push_in_slices(units, now), len(line))
-
-    def _push_in_slices(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
-        """Read all jobs, then push the valid ones, in slices."""
-        failed: dict[str, str] = {}
-        pushes: list[NewJob] = []
-        reverts = self.engine.revert_count
-        try:
-            for number, unit in enumerate(taken(units), 1):
-                try:
-                    push = work_unit.read(bytes(unit), now)
-                    self.engine.check_queues(push)
-                    pushes.append(push)
-                except BadJson as wrong_type:  # a job with a wrong type fails the whole command
-                    self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
-                    return
-                except ClientError as problem:
-                    failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
-                if number % COMMAND_BATCH_SIZE == 0:
-                    yield
-            count = len(pushes)
-            left = taken(pushes)
-            for start in range(0, count, COMMAND_BATCH_SIZE):
-                if start:
-                    yield
-                    self.check_not_reverted(reverts)
-                with self.engine.together(now):
-                    for push in islice(left, COMMAND_BATCH_SIZE):
-                        self._push_once(push, now)
-        except ClientError as problem:
-            self.caller.wait()
-            self.reply_error(error_reply(str(problem)))
-            return
-        self.caller.wait()
-        self.reply(encode_bulk(msgspec.json.encode(failed)))
-
-    def check_not_reverted(self, reverts: int) -> None:
-        """Stop a long command if the changes of an earlier slice were reverted."""
-        engine = self.engine
-        if engine.revert_count != reverts or engine.unavailable_reason:
-            reason = engine.unavailable_reason or "the store failed"
-            raise ClientError(f"{reason}: only part of the command was executed; try again later")
 
     # Consumers
 
@@ -589,7 +413,7 @@ COMMANDS: Final = {
     b"INFO": FaktoryConnection._info,
     b"END": FaktoryConnection._end,
     b"PUSH": FaktoryConnection._push,
-    b"PUSHB": FaktoryConnection._push_bulk,
+    b"PUSHB": pushes.push_bulk,
     b"FETCH": FaktoryConnection._fetch,
     b"ACK": FaktoryConnection._ack,
     b"FAIL": FaktoryConnection._fail,
