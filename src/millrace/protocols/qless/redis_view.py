@@ -8,21 +8,15 @@ of all jobs in that state.
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from itertools import chain, islice
-from operator import attrgetter
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
-from millrace.engine.queues import Queue
-from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.statistics import DAY, QueueDay
-from millrace.engine.tables import jobs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
-    map_in_slices,
     run_all_slices,
-    sort_in_slices,
 )
 
 from . import fields, listings, queries
@@ -30,19 +24,16 @@ from .computed_keys import (
     Key,
     Scores,
     hash_key,
-    list_key,
     long_key,
-    set_key,
     sorted_scores,
     zset_key,
 )
 from .fields import Fields
+from .job_keys import STATES, JobKeys
 from .names import decode_name, encode_name
 from .state import QlessState
 from .writable_keys import PATTERN_KEYS, WritableKeys
 
-#: Names of the sets of a queue, by the state of their jobs.
-STATES: Final = {"work": READY, "locks": LEASED, "scheduled": SCHEDULED, "depends": BLOCKED}
 #: Names that one slice of SCAN examines: a queue without jobs costs as much as several names.
 NAMES_BATCH_SIZE: Final = 50
 #: Jobs of a tag that are counted at once.
@@ -56,12 +47,13 @@ class RedisView:
         self.qless = qless
         self.engine = qless.engine
         self.writable = WritableKeys(qless)
+        self._jobs = JobKeys(qless, self.writable)
         self._single_keys: dict[str, Callable[[], Key]] = {
-            "queues": self._queues,
-            "paused_queues": lambda: long_key("set", self._paused),
+            "queues": self._jobs.queues,
+            "paused_queues": lambda: long_key("set", self._jobs.paused),
             "workers": lambda: zset_key(lambda: self._timed(qless.workers.last_seen)),
             "tracked": lambda: long_key("zset", self._tracked),
-            "completed": self._completed,
+            "completed": self._jobs.completed,
             "failures": lambda: long_key("set", self._groups),
             "tags": lambda: long_key("zset", self._tag_counts)._replace(exists=self._has_tags),
             "config": lambda: hash_key(
@@ -69,9 +61,9 @@ class RedisView:
             ),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
-            "q": self._queue,
-            "j": self._job,
-            "r": self._recurring,
+            "q": self._jobs.queue,
+            "j": self._jobs.job,
+            "r": self._jobs.recurring,
             "t": self._tag,
             "f": self._failed,
             "w": self._worker,
@@ -232,7 +224,7 @@ class RedisView:
                 continue
             states = (*STATES, "throttled") if self.engine.limits.parked.by_key else STATES
             sets = (f"{local(queue.name)}-{name}" for name in states)
-            yield from (f"q:{name}" for name in sets if self._key_exists(self._queue(name)))
+            yield from (f"q:{name}" for name in sets if self._key_exists(self._jobs.queue(name)))
         recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]
         yield from (f"q:{local(name)}-recur" for name in {each.queue for each in recurring})
         yield from (f"r:{local(each.jid)}" for each in recurring)
@@ -279,7 +271,7 @@ class RedisView:
         jid = self.qless.client_name(job.jid)
         yield f"j:{jid}"
         yield f"j:{jid}-history"
-        if job.extra is not None and job.extra.blockers and self._dependencies(job):
+        if job.extra is not None and job.extra.blockers and self._jobs.dependencies(job):
             yield f"j:{jid}-dependencies"
         if self.engine.next_dependent(job, 0):
             yield f"j:{jid}-dependents"
@@ -291,151 +283,6 @@ class RedisView:
             return None
         return job if self.qless.is_in_database(job.queue) else None
 
-    # Queues
-
-    def _queues(self) -> Key:
-        """Return the queues by the time of their first put."""
-        seen, local, listed = (
-            self.qless.first_seen,
-            self.qless.client_name,
-            self.qless.is_in_database,
-        )
-
-        def rows() -> Iterator[tuple[bytes, float] | None]:
-            for queue in list(self.engine.tables.queues.values()):
-                name = queue.name
-                shown = queue.registered and listed(name)
-                yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
-
-        def score(name: str) -> float | None:
-            queue = self.engine.queue(self.qless.engine_name(name))
-            if queue is None or not queue.registered:
-                return None
-            return seen.get(queue.name, 0) / SECOND
-
-        return long_key("zset", rows, score)
-
-    def _paused(self) -> Iterator[bytes | None]:
-        paused = self.qless.paused_ahead
-        for queue in list(filter(attrgetter("paused"), self.engine.tables.queues.values())):
-            shown = queue.name not in paused and self.qless.is_in_database(queue.name)
-            yield encode_name(self.qless.client_name(queue.name)) if shown else None
-        for name in sorted(paused):
-            yield (
-                encode_name(self.qless.client_name(name))
-                if self.qless.is_in_database(name)
-                else None
-            )
-
-    def _queue(self, rest: str) -> Key | None:
-        name, _, part = self.qless.engine_name(rest).rpartition("-")
-        if part == "recur":
-            return self._queue_recurring(name)
-        queue = self.engine.queue(name)
-        if queue is not None and part == "throttled":
-            return zset_key(lambda: self.writable.waiting_for(self.qless.throttles.throttled(name)))
-        if queue is None or part not in STATES:
-            return None
-        return self._jobs_of(queue, STATES[part])
-
-    def _jobs_of(self, queue: Queue, state: int) -> Key:
-        score = fields.SCORES[state]
-        throttles = self.qless.throttles
-        parked = throttles.throttled(queue.name) if state == READY and throttles else []
-        excluded = {job.seq for job in parked}
-
-        def read() -> Scores:
-            if state == READY:  # popped from the highest score down
-                jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
-                return [(self._jid(job), score(job)) for job in jobs if job.seq not in excluded]
-            found = self.qless.queue_jobs(queue.name, state)
-            return sorted_scores((self.qless.client_name(job.jid), score(job)) for job in found)
-
-        def score_of(jid: str) -> float | None:
-            first = self.qless.find(jid)
-            found = [] if first is None else self.engine.find_all(first.jid)
-            wanted = (job for job in found if job.state == state and job.queue == queue.name)
-            return next((score(job) for job in wanted if job.seq not in excluded), None)
-
-        def read_in_slices() -> Generator[None, None, Scores]:
-            if state == READY:
-                ready = [job for job in queue.ready if job.seq not in excluded]
-                order = yield from sort_in_slices(
-                    (job.rank, -job.position, -job.seq, job) for job in ready
-                )
-                return (yield from map_in_slices(order, lambda row: member(row[3])))
-            rows = yield from sort_in_slices(
-                (score(job), self._jid(job)) if _is_in(job, queue, state) else None
-                for job in jobs_to_examine(self.engine.tables.by_state(state))
-            )
-            return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
-
-        def member(job: Job) -> tuple[bytes, float]:
-            return self._jid(job), score(job)
-
-        length = lambda: queue.counts[state] - len(excluded)  # noqa: E731
-        return Key("zset", length, read, score_of, read_in_slices, queue=queue)
-
-    def _queue_recurring(self, name: str) -> Key:
-        known = self.qless.recurring
-
-        def read() -> Scores:
-            mine = (each for each in known.values() if each.queue == name)
-            return sorted_scores(
-                (self.qless.client_name(each.jid), each.next / SECOND) for each in mine
-            )
-
-        def score(jid: str) -> float | None:
-            found = known.get(self.qless.engine_name(jid))
-            return None if found is None or found.queue != name else found.next / SECOND
-
-        return zset_key(read, score)
-
-    # Jobs
-
-    def _job(self, rest: str) -> Key | None:
-        job = self.qless.find(rest)
-        if job is not None:
-            return self._job_hash(job)
-        jid, _, part = rest.rpartition("-")
-        job = self.qless.find(jid)
-        return None if job is None else self._job_part(job, part)
-
-    def _job_hash(self, job: Job) -> Key:
-        return Key("hash", lambda: 1, lambda: fields.of_job(self.qless, job))
-
-    def _job_part(self, job: Job, part: str) -> Key | None:
-        if part == "history":
-            return list_key(lambda: [fields.stage_json(*stage) for stage in read_details(job).log])
-        if part == "dependencies":
-            return set_key(lambda: self._dependencies(job))
-        if part == "dependents":
-            return long_key("set", lambda: self._dependents(job))
-        return None
-
-    def _dependents(self, job: Job) -> Iterator[bytes | None]:
-        seq = 0
-        while seq := self.engine.next_dependent(job, seq):
-            dependent = self.engine.job(seq)
-            yield None if dependent is None else self._jid(dependent)
-
-    def _dependencies(self, job: Job) -> list[str]:
-        return queries.dependencies(self.qless, job)
-
-    def _recurring(self, jid: str) -> Key | None:
-        found = self.qless.recurring.get(self.qless.engine_name(jid))
-        if found is None:
-            return None
-        return Key("hash", lambda: 1, lambda: fields.of_recurring(self.qless, found))
-
-    def _completed(self) -> Key:
-        def rows() -> Iterator[tuple[bytes, float] | None]:
-            for job in list(self.engine.tables.done_untrimmed.values()):
-                shown = self.qless.is_in_database(job.queue)
-                yield (self._jid(job), read_details(job).done_at / SECOND) if shown else None
-
-        return long_key("zset", rows)
-
     # Tags, failures, workers, numbers
 
     def _tag(self, tag: str) -> Key:
@@ -445,16 +292,13 @@ class RedisView:
             for seq, when in list(tag_times.items()):
                 job = self.engine.job(seq)
                 shown = job is not None and self.qless.is_in_database(job.queue)
-                yield (self._jid(job), when / SECOND) if shown and job is not None else None
+                yield (self._jobs.jid(job), when / SECOND) if shown and job is not None else None
 
         return long_key("zset", rows)
 
     def _is_listed(self, seq: int) -> bool:
         job = self.engine.job(seq)
         return job is not None and self.qless.is_in_database(job.queue)
-
-    def _jid(self, job: Job) -> bytes:
-        return encode_name(self.qless.client_name(job.jid))
 
     def _has_tags(self) -> bool:
         return any(any(map(self._is_listed, seqs)) for seqs in self.qless.tags.values())
@@ -491,7 +335,7 @@ class RedisView:
             for number, job in enumerate(failed):
                 mine = self.qless.is_in_database(job.queue) and queries.group_of(job) == group
                 failed_at = 0 if job.history.failure is None else job.history.failure.last_at
-                yield (self._jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
+                yield (self._jobs.jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
 
         key = long_key("zset", rows)
         assert key.read_in_slices is not None
@@ -571,7 +415,3 @@ class RedisView:
             return bool(day.failed or day.retries or read())
 
         return Key("hash", lambda: len(read()), read, read_in_slices=read_in_slices, exists=exists)
-
-
-def _is_in(job: Job | None, queue: Queue, state: int) -> TypeGuard[Job]:
-    return job is not None and job.state == state and job.queue == queue.name

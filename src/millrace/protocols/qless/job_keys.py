@@ -1,0 +1,182 @@
+"""The keys of queues and of jobs, computed from the engine."""
+
+from collections.abc import Generator, Iterator
+from operator import attrgetter
+from typing import Final, TypeGuard
+
+from millrace.engine.annotations import read_details
+from millrace.engine.job import SECOND, Job
+from millrace.engine.queues import Queue
+from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
+from millrace.engine.tables import jobs_to_examine
+from millrace.protocols.slices import map_in_slices, sort_in_slices
+
+from . import fields, queries
+from .computed_keys import Key, Scores, list_key, long_key, set_key, sorted_scores, zset_key
+from .names import encode_name
+from .state import QlessState
+from .writable_keys import WritableKeys
+
+#: Names of the sets of a queue, by the state of their jobs.
+STATES: Final = {"work": READY, "locks": LEASED, "scheduled": SCHEDULED, "depends": BLOCKED}
+
+
+class JobKeys:
+    def __init__(self, qless: QlessState, writable: WritableKeys) -> None:
+        self._qless = qless
+        self._engine = qless.engine
+        self._writable = writable
+
+    # Queues
+
+    def queues(self) -> Key:
+        """Return the queues by the time of their first put."""
+        seen, local, listed = (
+            self._qless.first_seen,
+            self._qless.client_name,
+            self._qless.is_in_database,
+        )
+
+        def rows() -> Iterator[tuple[bytes, float] | None]:
+            for queue in list(self._engine.tables.queues.values()):
+                name = queue.name
+                shown = queue.registered and listed(name)
+                yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
+
+        def score(name: str) -> float | None:
+            queue = self._engine.queue(self._qless.engine_name(name))
+            if queue is None or not queue.registered:
+                return None
+            return seen.get(queue.name, 0) / SECOND
+
+        return long_key("zset", rows, score)
+
+    def paused(self) -> Iterator[bytes | None]:
+        paused = self._qless.paused_ahead
+        for queue in list(filter(attrgetter("paused"), self._engine.tables.queues.values())):
+            shown = queue.name not in paused and self._qless.is_in_database(queue.name)
+            yield encode_name(self._qless.client_name(queue.name)) if shown else None
+        for name in sorted(paused):
+            yield (
+                encode_name(self._qless.client_name(name))
+                if self._qless.is_in_database(name)
+                else None
+            )
+
+    def queue(self, rest: str) -> Key | None:
+        name, _, part = self._qless.engine_name(rest).rpartition("-")
+        if part == "recur":
+            return self._queue_recurring(name)
+        queue = self._engine.queue(name)
+        if queue is not None and part == "throttled":
+            return zset_key(
+                lambda: self._writable.waiting_for(self._qless.throttles.throttled(name))
+            )
+        if queue is None or part not in STATES:
+            return None
+        return self._jobs_of(queue, STATES[part])
+
+    def _jobs_of(self, queue: Queue, state: int) -> Key:
+        score = fields.SCORES[state]
+        throttles = self._qless.throttles
+        parked = throttles.throttled(queue.name) if state == READY and throttles else []
+        excluded = {job.seq for job in parked}
+
+        def read() -> Scores:
+            if state == READY:  # popped from the highest score down
+                jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
+                return [(self.jid(job), score(job)) for job in jobs if job.seq not in excluded]
+            found = self._qless.queue_jobs(queue.name, state)
+            return sorted_scores((self._qless.client_name(job.jid), score(job)) for job in found)
+
+        def score_of(jid: str) -> float | None:
+            first = self._qless.find(jid)
+            found = [] if first is None else self._engine.find_all(first.jid)
+            wanted = (job for job in found if job.state == state and job.queue == queue.name)
+            return next((score(job) for job in wanted if job.seq not in excluded), None)
+
+        def read_in_slices() -> Generator[None, None, Scores]:
+            if state == READY:
+                ready = [job for job in queue.ready if job.seq not in excluded]
+                order = yield from sort_in_slices(
+                    (job.rank, -job.position, -job.seq, job) for job in ready
+                )
+                return (yield from map_in_slices(order, lambda row: member(row[3])))
+            rows = yield from sort_in_slices(
+                (score(job), self.jid(job)) if _is_in(job, queue, state) else None
+                for job in jobs_to_examine(self._engine.tables.by_state(state))
+            )
+            return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
+
+        def member(job: Job) -> tuple[bytes, float]:
+            return self.jid(job), score(job)
+
+        length = lambda: queue.counts[state] - len(excluded)  # noqa: E731
+        return Key("zset", length, read, score_of, read_in_slices, queue=queue)
+
+    def _queue_recurring(self, name: str) -> Key:
+        known = self._qless.recurring
+
+        def read() -> Scores:
+            mine = (each for each in known.values() if each.queue == name)
+            return sorted_scores(
+                (self._qless.client_name(each.jid), each.next / SECOND) for each in mine
+            )
+
+        def score(jid: str) -> float | None:
+            found = known.get(self._qless.engine_name(jid))
+            return None if found is None or found.queue != name else found.next / SECOND
+
+        return zset_key(read, score)
+
+    # Jobs
+
+    def job(self, rest: str) -> Key | None:
+        job = self._qless.find(rest)
+        if job is not None:
+            return self._job_hash(job)
+        jid, _, part = rest.rpartition("-")
+        job = self._qless.find(jid)
+        return None if job is None else self._job_part(job, part)
+
+    def _job_hash(self, job: Job) -> Key:
+        return Key("hash", lambda: 1, lambda: fields.of_job(self._qless, job))
+
+    def _job_part(self, job: Job, part: str) -> Key | None:
+        if part == "history":
+            return list_key(lambda: [fields.stage_json(*stage) for stage in read_details(job).log])
+        if part == "dependencies":
+            return set_key(lambda: self.dependencies(job))
+        if part == "dependents":
+            return long_key("set", lambda: self._dependents(job))
+        return None
+
+    def _dependents(self, job: Job) -> Iterator[bytes | None]:
+        seq = 0
+        while seq := self._engine.next_dependent(job, seq):
+            dependent = self._engine.job(seq)
+            yield None if dependent is None else self.jid(dependent)
+
+    def dependencies(self, job: Job) -> list[str]:
+        return queries.dependencies(self._qless, job)
+
+    def recurring(self, jid: str) -> Key | None:
+        found = self._qless.recurring.get(self._qless.engine_name(jid))
+        if found is None:
+            return None
+        return Key("hash", lambda: 1, lambda: fields.of_recurring(self._qless, found))
+
+    def completed(self) -> Key:
+        def rows() -> Iterator[tuple[bytes, float] | None]:
+            for job in list(self._engine.tables.done_untrimmed.values()):
+                shown = self._qless.is_in_database(job.queue)
+                yield (self.jid(job), read_details(job).done_at / SECOND) if shown else None
+
+        return long_key("zset", rows)
+
+    def jid(self, job: Job) -> bytes:
+        return encode_name(self._qless.client_name(job.jid))
+
+
+def _is_in(job: Job | None, queue: Queue, state: int) -> TypeGuard[Job]:
+    return job is not None and job.state == state and job.queue == queue.name
