@@ -37,6 +37,8 @@ PATTERNS = (
     "protocols/masenko/*.py",
     "protocols/goqueue/*.py",
     "server/session.py",
+    "server/output.py",
+    "server/peer_checks.py",
     "server/turns.py",
     "server/run_queue.py",
     "store/records.py",

@@ -25,7 +25,7 @@ from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.job_view import PART_BYTES
 from millrace.protocols.qless.resp import encode
 from millrace.protocols.registry import QLESS
-from millrace.server import session as session_module
+from millrace.server import output
 from millrace.server.app import clock
 from millrace.server.server import Listener
 from scene import commit
@@ -67,20 +67,20 @@ def test_a_large_reply_is_written_in_pieces(
         job = served.push(LARGE, "workq")
         reader, writer = await _leases(served, b"inspect server\r\n")
         (session,) = served.server.sessions
-        await until(lambda: session._outgoing_size)
+        await until(lambda: session.output.size)
         written = Written(session.transport, monkeypatch)
-        assert session.transport.get_write_buffer_size() <= session_module.PIECE_BYTES
+        assert session.transport.get_write_buffer_size() <= output.PIECE_BYTES
         other = await served.connect("workq")
         other.writer.write(b"inspect server\r\n")  # others are served meanwhile
         assert (await other.reader.readuntil(b"\n")).startswith(b"+OK")
-        assert session._outgoing_size
+        assert session.output.size
         heard = b""
         while b"active-clients" not in heard[-200:]:
             heard += await asyncio.wait_for(reader.read(1 << 20), 20)
         assert heard.count(LARGE) == 1
         assert heard.index(LARGE) < heard.index(b"active-clients")
-        assert max(written.sizes) <= session_module.PIECE_BYTES
-        assert not session._outgoing
+        assert max(written.sizes) <= output.PIECE_BYTES
+        assert not session.output.size
         assert job.state == LEASED
         writer.close()
 
@@ -92,10 +92,10 @@ def test_the_lease_returns_if_the_client_is_lost_during_the_reply(tmp_path: Path
         job = served.push(LARGE, "workq")
         _, writer = await _leases(served)
         (session,) = served.server.sessions
-        await until(lambda: session._outgoing_size)
+        await until(lambda: session.output.size)
         writer.transport.abort()
         await until(lambda: job.state == READY)
-        assert not session._outgoing_size
+        assert not session.output.size
         assert not served.server.sessions
 
     serve(tmp_path / "data", play)
@@ -106,7 +106,7 @@ def test_a_half_closed_client_gets_the_whole_reply(tmp_path: Path) -> None:
         served.push(LARGE, "workq")
         reader, writer = await _leases(served)
         (session,) = served.server.sessions
-        await until(lambda: session._outgoing_size)
+        await until(lambda: session.output.size)
         writer.write_eof()
         heard = await asyncio.wait_for(reader.read(-1), 30)
         assert heard.count(LARGE) == 1
@@ -150,7 +150,7 @@ def test_a_server_that_stops_writes_the_whole_reply(tmp_path: Path) -> None:
         served.push(LARGE, "workq")
         reader, _ = await _leases(served)
         (session,) = served.server.sessions
-        await until(lambda: session._outgoing_size)
+        await until(lambda: session.output.size)
 
         async def read() -> None:
             while data := await reader.read(1 << 20):
@@ -168,7 +168,7 @@ def test_a_server_that_stops_writes_the_whole_reply(tmp_path: Path) -> None:
 def test_a_client_that_does_not_read_is_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "READ_TIMEOUT", 0.2)
+    monkeypatch.setattr(output, "READ_TIMEOUT", 0.2)
 
     async def play(served: Served) -> None:
         job = served.push(LARGE, "workq")
@@ -186,7 +186,7 @@ def test_the_unread_reply_counts_for_the_client(tmp_path: Path) -> None:
         served.push(LARGE, "workq")
         _, writer = await _leases(served)
         (session,) = served.server.sessions
-        await until(lambda: session._outgoing_size)
+        await until(lambda: session.output.size)
         assert session.buffered > len(LARGE) // 2
         writer.close()
 

@@ -19,7 +19,7 @@ from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
 from millrace.engine.states import LEASED, READY
 from millrace.protocols.registry import PROTOCOLS
 from millrace.protocols.spec import protocol_rules
-from millrace.server import session as session_module
+from millrace.server import peer_checks
 from millrace.server.app import clock, listeners
 from millrace.server.server import Server
 from millrace.server.sockets import open_port
@@ -191,7 +191,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The write reads the error of the socket, so the check for a reset finds none."""
-    monkeypatch.setattr(session_module, "unacknowledged_bytes", lambda _: 0)
+    monkeypatch.setattr(peer_checks, "unacknowledged_bytes", lambda _: 0)
 
     async def play(served: Served) -> None:
         client = await served.connect("workq")
@@ -205,7 +205,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
         assert job.state == LEASED
         session.pending_turn = 0  # no commit is awaited
         session.transport.abort()  # as after a failed write: the loop calls connection_lost later
-        session._check_peer(0.001)
+        peer_checks.check(session, 0.001)
         await until(lambda: job.state == READY)
 
     serve(tmp_path / "data", play)

@@ -294,7 +294,7 @@ def test_a_client_that_never_reads_is_throttled_and_others_continue(tmp_path):
 
 def test_a_client_that_does_not_read_for_some_time_is_disconnected(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.session", READ_TIMEOUT=0.5)
+        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.output", READ_TIMEOUT=0.5)
     )
     with running_server(tmp_path / "data", **MEMORY) as server, RawFaktory(server.port) as other:
         other.push(unit("unread-01", args=["x" * 12_000_000]))
@@ -309,7 +309,7 @@ def test_a_client_that_does_not_read_for_some_time_is_disconnected(tmp_path, mon
 def test_a_slow_client_that_still_reads_is_not_disconnected(tmp_path, monkeypatch):
     """The client needs several times the timeout for its reply, and reads a little continuously."""
     monkeypatch.setattr(
-        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.session", READ_TIMEOUT=1.0)
+        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.output", READ_TIMEOUT=1.0)
     )
     size = 6_000_000
     with running_server(tmp_path / "data", **MEMORY) as server, RawFaktory(server.port) as other:

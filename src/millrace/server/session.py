@@ -1,18 +1,16 @@
 """A connected client: moves bytes between its socket and its protocol connection."""
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import socket
-import struct
-import termios
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from millrace.engine.job import Job
 from millrace.protocols.connection import MAX_JOINED_BYTES, Connection, Reply
+
+from . import peer_checks
+from .output import Output
 
 if TYPE_CHECKING:
     from .server import Server
@@ -26,27 +24,15 @@ MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). By default the buffer grows to several MiB.
 #: Until it is full, the server would execute commands of a client that reads no replies.
 SEND_BUFFER: Final = 1 << 17
-#: Replies up to MAX_JOINED_BYTES are joined into one write. Larger ones are written in pieces of
-#: this size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
-PIECE_BYTES: Final = 1 << 18
-PIECES_PER_SLICE: Final = 4
 #: The memory of commands up to this size is not counted.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
 QUEUE_BYTES: Final = 2048
-#: Seconds for the handshake of a protocol, and seconds after which a client that reads no reply is
-#: disconnected.
+#: Seconds for the handshake of a protocol.
 HANDSHAKE_TIMEOUT: Final = 2.0
-READ_TIMEOUT: Final = 60.0
 #: After an error that ends the connection, the server discards input for this time and up to
 #: MAX_DRAINED_BYTES: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
-#: Intervals of keep-alive probes and of checks for a reset, after a client has closed its sending
-#: side: it may have disconnected.
-PROBE_INTERVAL: Final = 10
-RESET_CHECK_INTERVAL: Final = 1.0
-#: The first check whether a lease has arrived; each later interval is twice as long.
-ARRIVAL_CHECK_INTERVAL: Final = 0.001
 MAX_DRAINED_BYTES: Final = 256 << 20
 
 
@@ -86,19 +72,16 @@ class Session:
         "_held_bytes",
         "_input_closed",
         "_is_plain",
-        "_leases",
-        "_outgoing",
-        "_outgoing_size",
         "_reading",
         "_server",
         "_sleeping",
-        "_stall_timer",
-        "_timer",
-        "_unread",
         "buffered",
         "connection",
         "is_lost",
+        "leases",
+        "output",
         "pending_turn",
+        "timer",
         "transport",
     )
 
@@ -108,6 +91,7 @@ class Session:
         self._connect = connect
         self.connection: Connection
         self.transport: asyncio.Transport
+        self.output: Output
         #: The turn of the last held reply, which waits for the sync of this turn.
         self.pending_turn = 0
         self.is_lost = False
@@ -115,24 +99,18 @@ class Session:
         self.buffered = 0
         #: Leases that may not have reached the client: the turn that the reply waits for, job and
         #: attempt.
-        self._leases: list[tuple[int, Job, int]] = []
-        #: Large replies that the transport does not have yet, and their size. The first part of the
-        #: first one may already be written.
-        self._outgoing: deque[Any] = deque()
-        self._outgoing_size = 0
+        self.leases: list[tuple[int, Job, int]] = []
         #: The bytes of held replies.
         self._held_bytes = 0
         self._reading = True
-        self._stall_timer: asyncio.TimerHandle | None = None
-        #: Unread bytes at the last check of a client that does not read.
-        self._unread = 0
         #: The commands of the client continue in the run queue, or after `wake`.
         self._continuing = False
         self._sleeping = False
         self._input_closed = False
         #: Bytes discarded since the last reply, or -1 before it was written.
         self._drained = -1
-        self._timer: asyncio.TimerHandle | None = None
+        #: Ends the handshake or the discarding of input, or continues the checks of the peer.
+        self.timer: asyncio.TimerHandle | None = None
         #: The session was in no special state when this was last computed (see `_is_ordinary`), and
         #: has not entered one since: replies take the short path. Whatever begins a special state
         #: clears this.
@@ -142,6 +120,7 @@ class Session:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self.output = Output(self._server.loop, self.transport)
         if not self._server.add(self):
             self.is_lost = True
             self.transport.abort()
@@ -158,7 +137,7 @@ class Session:
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        self._timer = self._server.loop.call_later(HANDSHAKE_TIMEOUT, self._check_handshake)
+        self.set_timer(HANDSHAKE_TIMEOUT, self._check_handshake)
         self.flush()
         self._server.after_commands(self._server.clock())  # the connection may have set an alarm
 
@@ -212,29 +191,26 @@ class Session:
         self._is_plain = False
         self.run_commands(now)
         self._server.after_commands(now)
-        if self._finished() and not self._leases:
+        if self._finished() and not self.leases:
             return False
-        self._probe_peer()
+        peer_checks.begin(self)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
+        self.output.connection_lost()
         if self.is_lost:
             return
         self.is_lost = True
         self._is_plain = False
-        self._outgoing.clear()
-        self._outgoing_size = 0
         connection, server = self.connection, self._server
         now = server.clock()
         if connection.waiter is not None:  # It must not receive the leases that are released below.
             server.engine.cancel_wait(connection.waiter)
         self.release_unread(now)
         self._track_leases(connection.replies, 0)
-        for _, job, attempt in self._leases:
+        for _, job, attempt in self.leases:
             if job.attempt == attempt:
                 server.release_undelivered(job, now)
         connection.connection_lost(now)
@@ -247,18 +223,15 @@ class Session:
 
     def pause_writing(self) -> None:
         self._is_plain = False
-        self._unread = _unread_bytes(self.transport)
-        self._stall_timer = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
+        self.output.stall()
         self._throttle()
 
     def resume_writing(self) -> None:
-        if self._stall_timer is not None:
-            self._stall_timer.cancel()
-            self._stall_timer = None
-        if self._outgoing_size:
+        self.output.end_stall()
+        if self.output.size:
             self._write_pieces()
         else:
-            if self._leases:
+            if self.leases:
                 self._replies_written()
             self._update_buffered()
             self._continue_soon()
@@ -342,14 +315,14 @@ class Session:
             and len(first.data) <= MAX_JOINED_BYTES
         ):
             self.transport.write(first.data)
-            if first.leases and not self._can_send:
+            if first.leases and not self.output.is_clear:
                 self._track_leases(replies, 0)
         else:
-            can_send = self._can_send and not self._input_closed
+            can_send = self.output.is_clear and not self._input_closed
             if not can_send:
                 self._track_leases(replies, 0)
             self.write(replies)
-            if can_send and not self._can_send:  # a part of this write is not sent
+            if can_send and not self.output.is_clear:  # a part of this write is not sent
                 self._track_leases(replies, 0)
 
     def write(self, replies: list[Reply]) -> None:
@@ -359,7 +332,7 @@ class Session:
         if len(replies) == 1:
             data = replies[0].data
             size = len(data)
-            if size > MAX_JOINED_BYTES or self._outgoing_size:
+            if size > MAX_JOINED_BYTES or self.output.size:
                 self._write_later([data], size)
                 size = 0
             else:
@@ -367,15 +340,14 @@ class Session:
         else:
             pieces = [reply.data for reply in replies]
             size = sum([len(piece) for piece in pieces])
-            if size > MAX_JOINED_BYTES or self._outgoing_size:
+            if size > MAX_JOINED_BYTES or self.output.size:
                 self._write_later(pieces, size)
                 size = 0
             else:
                 self.transport.write(b"".join(pieces))
         if (
-            self._stall_timer is not None
-            or self._outgoing_size
-            or self._leases
+            not self.output.is_clear
+            or self.leases
             or self._held_bytes > MAX_UNCOMMITTED_BYTES
             or self._input_closed
             or self.connection.closing
@@ -388,15 +360,15 @@ class Session:
         """Continue after a write if the client does not read or has closed its sending side, or if
         other replies wait. `size` is the number of bytes that the transport was given.
         """
-        transport, connection = self.transport, self.connection
-        if self._stall_timer is not None or self._outgoing_size:
-            self._unread += size
-            if self._unwritten > self._server.max_output:
+        output, connection = self.output, self.connection
+        if not output.is_clear:
+            output.unread += size
+            if output.unwritten > self._server.max_output:
                 log.warning("Closed a connection that did not read its replies.")
-                transport.abort()
+                self.transport.abort()
                 return
             self._update_buffered()
-        elif self._leases:
+        elif self.leases:
             self._replies_written()
         if self.pending_turn <= self._server.turns.synced:
             if self._held_bytes > MAX_UNCOMMITTED_BYTES:
@@ -405,12 +377,23 @@ class Session:
             if (connection.closing or self._input_closed) and self._finished():
                 self._close()
 
+    def leases_arrived(self) -> bool:
+        """Forget the leases in sent replies. Return whether the connection is closed now."""
+        self._forget_leases()
+        is_finished = self._finished()
+        if is_finished:
+            self._close()
+        return is_finished
+
+    def set_timer(self, seconds: float, callback: Callable[..., None], *arguments: object) -> None:
+        """Start the timer of this session again."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = self._server.loop.call_later(seconds, callback, *arguments)
+
     def close(self) -> None:
         """Close the connection after all of its replies, because the server stops."""
-        if self._outgoing_size:
-            self.transport.writelines(list(self._outgoing))
-            self._outgoing.clear()
-            self._outgoing_size = 0
+        self.output.write_all()
         self.transport.close()
 
     def release_unread(self, now: int) -> None:
@@ -432,7 +415,7 @@ class Session:
         connection.drop_input()
         if connection.waiter is not None:
             self._server.engine.cancel_wait(connection.waiter)  # now, not when the socket is closed
-        if self._stall_timer is not None or self._outgoing_size or connection.closing:
+        if not self.output.is_clear or connection.closing:
             self.transport.abort()  # it does not read
             return
         connection.replies.append(Reply(connection.unavailable_reply(reason), must_wait=False))
@@ -444,11 +427,7 @@ class Session:
     @property
     def _blocked(self) -> bool:
         """Whether the commands of this client must wait until its replies are sent."""
-        return (
-            self._stall_timer is not None
-            or self._outgoing_size > 0
-            or self._held_bytes > MAX_UNCOMMITTED_BYTES
-        )
+        return not self.output.is_clear or self._held_bytes > MAX_UNCOMMITTED_BYTES
 
     @property
     def _is_ordinary(self) -> bool:
@@ -457,76 +436,39 @@ class Session:
             self._continuing
             or self._blocked
             or self._held_bytes
-            or self._leases
+            or self.leases
             or self._input_closed
             or self.is_lost
         )
 
-    @property
-    def _is_stalled(self) -> bool:
-        """Whether the client does not read. This is a property because mypy would treat the result
-        of a direct comparison as constant, although a write can change it.
-        """
-        return self._stall_timer is not None
-
-    @property
-    def _can_send(self) -> bool:
-        """Whether the transport has taken all replies so far."""
-        return self._stall_timer is None and not self._outgoing_size
-
-    @property
-    def _unwritten(self) -> int:
-        """The bytes of replies that are not written to the socket."""
-        return self._outgoing_size + self.transport.get_write_buffer_size()
-
     def _write_later(self, pieces: list[bytes], size: int) -> None:
         """Write large replies, or replies behind them, in pieces."""
         self._is_plain = False
-        is_first = not self._outgoing_size
-        self._outgoing.extend(pieces)
-        self._outgoing_size += size
-        if is_first and self._stall_timer is None:
-            self._write_some()
-
-    def _write_some(self) -> None:
-        """Write pieces until the socket accepts no more, or until the slice ends."""
-        outgoing = self._outgoing
-        for _ in range(PIECES_PER_SLICE):
-            if not outgoing or self._is_stalled:
-                break
-            first = outgoing[0]
-            if len(first) > PIECE_BYTES:
-                rest = memoryview(first)
-                self.transport.write(rest[:PIECE_BYTES])
-                outgoing[0] = rest[PIECE_BYTES:]
-                self._outgoing_size -= PIECE_BYTES
-            else:
-                outgoing.popleft()
-                self._outgoing_size -= len(first)
-                self.transport.write(first)
-        if self._outgoing_size and not self._is_stalled:
+        if self.output.add(pieces, size):
             self._server.loop.call_soon(self._write_pieces)
 
     def _write_pieces(self) -> None:
         """Write more: the socket accepts it, or the next slice begins."""
-        if self.is_lost or self._is_stalled or not self._outgoing_size:
+        output = self.output
+        if self.is_lost or output.is_stalled or not output.size:
             return
-        self._write_some()
+        if output.write_some():
+            self._server.loop.call_soon(self._write_pieces)
         self._update_buffered()
-        if self._outgoing_size:
+        if output.size:
             return
-        if self._leases and not self._is_stalled:
+        if self.leases and not output.is_stalled:
             self._replies_written()
         if (self.connection.closing or self._input_closed) and self._finished():
             self._close()
-        elif not self._is_stalled:
+        elif not output.is_stalled:
             self._continue_soon()
 
     def _close(self) -> None:
         """Close the connection; first discard the input of a client that is still sending."""
         transport = self.transport
-        if self._input_closed and self._leases and self._timer is not None:
-            return  # _check_peer closes it
+        if self._input_closed and self.leases and self.timer is not None:
+            return  # a check of the peer closes it
         if not self.connection.drains_input or self._input_closed or not transport.can_write_eof():
             transport.close()
             return
@@ -537,9 +479,7 @@ class Session:
         if not self._reading:
             self._reading = True
             transport.resume_reading()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._server.loop.call_later(DRAIN_TIMEOUT, transport.abort)
+        self.set_timer(DRAIN_TIMEOUT, transport.abort)
 
     def _discard(self, data: bytes) -> None:
         """Count discarded input, and close the connection above the limit."""
@@ -548,48 +488,10 @@ class Session:
             if self._drained > MAX_DRAINED_BYTES:
                 self.transport.abort()
 
-    def _probe_peer(self) -> None:
-        """Check whether a client that has closed its sending side still waits for replies."""
-        sock = self.transport.get_extra_info("socket")
-        if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
-            return
-        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
-            sock.setsockopt(socket.IPPROTO_TCP, option, PROBE_INTERVAL)
-        self._check_peer_in(RESET_CHECK_INTERVAL)
-
-    def _check_peer_in(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._server.loop.call_later(seconds, self._check_peer, seconds)
-
-    def _check_peer(self, waited: float) -> None:
-        """After a half-close: abort a connection that was reset, and check whether leases arrived.
-
-        The peer's system acknowledges data for a process that still reads, and answers with a reset
-        for a process that has ended. Leases that did not arrive are returned by `connection_lost`.
-        """
-        self._timer = None
-        sock = self.transport.get_extra_info("socket")
-        if self.is_lost or sock is None or self.transport.is_closing():
-            return  # a failed write has read the error of the socket; `connection_lost` follows
-        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.transport.abort()
-            return
-        if not self._leases or self.pending_turn > self._server.turns.synced:
-            self._check_peer_in(RESET_CHECK_INTERVAL)
-        elif self._unwritten or unacknowledged_bytes(sock):
-            self._check_peer_in(min(2 * waited, RESET_CHECK_INTERVAL))
-        else:
-            self._forget_leases()
-            if self._finished():
-                self._close()
-            else:
-                self._check_peer_in(RESET_CHECK_INTERVAL)
-
     def _replies_written(self) -> None:
         """Forget the leases in written replies, or check whether they have arrived."""
         if self._input_closed and self.transport.get_extra_info("socket") is not None:
-            self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # the client may have disconnected
+            peer_checks.check_arrival(self)  # the client may have disconnected
         else:
             self._forget_leases()
 
@@ -598,7 +500,7 @@ class Session:
         self._is_plain = False
         for reply in replies:
             for job, attempt in reply.leases:
-                self._leases.append((turn, job, attempt))
+                self.leases.append((turn, job, attempt))
 
     def _forget_leases(self) -> None:
         """Forget the leases that the client has received: the end of the connection does not return
@@ -606,17 +508,17 @@ class Session:
         """
         synced = self._server.turns.synced
         if self.pending_turn <= synced:
-            self._leases.clear()
+            self.leases.clear()
         else:
-            self._leases = [lease for lease in self._leases if lease[0] > synced]
+            self.leases = [lease for lease in self.leases if lease[0] > synced]
 
     def _update_buffered(self) -> None:
         connection = self.connection
         size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
             size += connection.waiter.new_queue_count * QUEUE_BYTES
-        if self._stall_timer is not None or self._outgoing_size:
-            size += self._unwritten
+        if not self.output.is_clear:
+            size += self.output.unwritten
         if size != self.buffered and not self.is_lost:
             self._server.buffers.change(self, size)
 
@@ -630,7 +532,7 @@ class Session:
         because the protocol or the client has ended the connection.
         """
         connection = self.connection
-        if self.awaits_commit or connection.replies or self._outgoing_size:
+        if self.awaits_commit or connection.replies or self.output.size:
             return False
         return connection.closing or (
             self._input_closed
@@ -672,37 +574,11 @@ class Session:
             self.transport.pause_reading()
 
     def _check_handshake(self) -> None:
-        self._timer = None
+        self.timer = None
         if self.connection.handshake_overdue():
             self.transport.close()
-
-    def _check_progress(self) -> None:
-        """Close a connection that read nothing since the last check. A slow reader may continue."""
-        unread = _unread_bytes(self.transport)
-        if unread >= self._unread:
-            log.warning("Closed a connection that did not read its replies for %g s.", READ_TIMEOUT)
-            self.transport.abort()
-            return
-        self._unread = unread
-        self._stall_timer = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
 
 
 def _must_wait(replies: list[Reply]) -> bool:
     """Whether one of the replies must wait for the commit."""
     return any(reply.must_wait for reply in replies)
-
-
-def _unread_bytes(transport: asyncio.Transport) -> int:
-    """Unsent bytes, and those that the peer's system has not acknowledged."""
-    unread = transport.get_write_buffer_size()
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            unread += unacknowledged_bytes(sock)
-    return unread
-
-
-def unacknowledged_bytes(sock: socket.socket) -> int:
-    """Written bytes that the peer's system has not acknowledged."""
-    packed = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0" * 4)
-    return int(struct.unpack("i", packed)[0])
