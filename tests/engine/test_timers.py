@@ -2,7 +2,7 @@
 
 from random import Random
 
-from millrace.engine.timers import TimerHeap
+from millrace.engine.timers import SWEEP_BATCH_SIZE, TimerHeap
 
 
 def due(timers: TimerHeap, now: int, limit: int = 1000) -> list[object]:
@@ -137,6 +137,37 @@ def test_collection_keeps_all_live_keys():
             timers.set("moved", 10**9 + moved)
     assert due(timers, 10**8, limit=10_000) == [("kept", n) for n in range(5000)]
     assert timers.stale <= 2 * len(timers) + 2048
+
+
+def test_stale_entries_are_removed_in_small_steps():
+    timers, count, longest = TimerHeap(), 50_000, 0
+    for n in range(count):
+        timers.set(n, 10**12 + n)
+    for n in range(2 * count):
+        before = len(timers.heap)
+        timers.set(n % count, 10**12 + n // 2)
+        longest = max(longest, before - len(timers.heap))
+        assert timers.stale <= 2 * count
+    assert 0 < longest <= SWEEP_BATCH_SIZE
+    assert due(timers, 10**15, limit=count) == sorted(
+        range(count), key=lambda n: ((count + n) // 2, n)
+    )
+
+
+def test_a_sweep_keeps_the_order_of_the_heap():
+    random, timers, model = Random(3), TimerHeap(), {}
+    for step in range(60_000):
+        key = random.randrange(500)
+        if random.random() < 0.9:
+            model[key] = (random.randrange(10**6), step)
+            timers.set(key, model[key][0])
+        else:
+            model.pop(key, None)
+            timers.cancel(key)
+        if step % 1000 == 0:
+            assert not [problem for problem in timers.problems() if problem is not None]
+    assert timers.stale <= 4 * len(model) + 2048
+    assert due(timers, 10**7) == sorted(model, key=model.__getitem__)
 
 
 def test_a_thousand_random_changes_agree_with_a_plain_dictionary():

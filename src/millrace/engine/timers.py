@@ -9,16 +9,23 @@ from .component import IndexProblem, Problems
 #: While the store fails, due timers are postponed by this time.
 UNAVAILABLE_RETRY: Final = 1_000_000
 
+#: The number of changes between two steps of a sweep, and the number of entries that a step
+#: examines. An entry takes about as long as the change of a timer.
+SWEEP_INTERVAL: Final = 64
+SWEEP_BATCH_SIZE: Final = 256
+#: The number of stale entries that cause no sweep.
+MAX_UNSWEPT: Final = 1024
+
 TimerEntry = tuple[int, int, Hashable]
 
 
 class TimerHeap:
     """At most one time per key. Replaced and cancelled entries stay in the heap as stale entries
-    until they reach the front or outnumber the current entries. Then the heap is rebuilt, so stale
-    entries cannot accumulate.
+    until they reach the front or outnumber the current entries. Then the changes that follow sweep
+    the heap in steps, from its end to its front, so stale entries cannot accumulate.
     """
 
-    __slots__ = ("_last_number", "_live", "_others", "heap")
+    __slots__ = ("_last_number", "_live", "_others", "_unswept", "heap")
 
     def __init__(self) -> None:
         #: Read-only. Its first entry is no later than any timer, but may be stale.
@@ -27,6 +34,8 @@ class TimerHeap:
         #: The keys that are not of jobs. Keys of jobs are positive numbers.
         self._others: dict[Hashable, None] = {}
         self._last_number = 0
+        #: The sweep has not examined the first entries of the heap, up to this number. 0: no sweep.
+        self._unswept = 0
 
     def set(self, key: Hashable, when: int) -> None:
         # The number makes entries unique: keys are never compared.
@@ -36,8 +45,8 @@ class TimerHeap:
         if not isinstance(key, int) or key < 0:
             self._others[key] = None
         heappush(self.heap, entry)
-        if number & 1023 == 0 and len(self.heap) > 2 * len(self._live) + 1024:
-            self.rebuild()
+        if number % SWEEP_INTERVAL == 0:
+            self._sweep()
 
     def cancel(self, key: Hashable) -> None:
         self._live.pop(key, None)
@@ -55,13 +64,16 @@ class TimerHeap:
         """
         live, heap = self._live, self.heap
         self._live = {key: live[key] for key in self._others}
-        self.rebuild()
+        self.heap = list(self._live.values())
+        heapify(self.heap)
+        self._unswept = 0
         return [live, heap]
 
     def clear(self) -> None:
         self.heap.clear()
         self._live.clear()
         self._others.clear()
+        self._unswept = 0
 
     def next(self) -> int | None:
         """The earliest time, or None."""
@@ -101,10 +113,27 @@ class TimerHeap:
         """The number of entries that were replaced or cancelled."""
         return len(self.heap) - len(self._live)
 
-    def rebuild(self) -> None:
-        """Drop all stale entries."""
-        self.heap = list(self._live.values())
-        heapify(self.heap)
+    def _sweep(self) -> None:
+        """Examine some entries if a sweep runs or is necessary, and remove the stale ones. An entry
+        that moves meanwhile may be left for the next sweep.
+        """
+        heap: list[Any] = self.heap  # compiled code would copy each entry of a known type
+        live = self._live
+        at = min(self._unswept, len(heap))
+        if not at:
+            if len(heap) <= 2 * len(live) + MAX_UNSWEPT:
+                return
+            at = len(heap)
+        end = max(0, at - SWEEP_BATCH_SIZE)
+        while at > end:
+            at -= 1
+            entry = heap[at]
+            current = live.get(entry[2])
+            if current is None or current[1] != entry[1]:
+                last = heap.pop()
+                if at < len(heap):
+                    _replace(heap, at, last)
+        self._unswept = at
 
     def problems(self) -> Problems:
         """The problems of the heap, and None for each examined timer."""
@@ -125,6 +154,22 @@ class TimerHeap:
             yield (
                 IndexProblem("timer", "a timer that is set is not in the heap") if missing else None
             )
+
+
+def _replace(heap: list[Any], at: int, entry: Any) -> None:
+    """Replace the entry at this place of a heap."""
+    size = len(heap)
+    while at and entry < heap[(at - 1) >> 1]:
+        heap[at] = heap[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    while (child := 2 * at + 1) < size:
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if entry < heap[child]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = entry
 
 
 def is_heap(entries: Sequence[Any]) -> Generator[None, None, bool]:
