@@ -12,8 +12,9 @@ from millrace.admin.service import AdminService
 from millrace.engine import consistency
 from millrace.engine.caller import Caller
 from millrace.engine.job import NO_PROTOCOL, Job
+from millrace.engine.jobs_by_seq import JobsBySeq
 from millrace.engine.queue_rules import QueueRule
-from millrace.engine.removal import FLUSH_BATCH_SIZE
+from millrace.engine.removal import FLUSH_BATCH_SIZE, FLUSH_SCAN_SIZE
 from millrace.protocols.faktory import mutate
 from millrace.protocols.registry import FAKTORY, GOQUEUE, QLESS
 from millrace.records.requests import JobFilter
@@ -69,6 +70,24 @@ def test_a_flush_of_one_protocol_runs_in_steps(scene):
     assert list(steps) == [FLUSH_BATCH_SIZE]
     assert scene.engine.find("new") is not None
     assert not [job for job in scene.engine.jobs.values() if job.jid.startswith("go-")]
+
+
+def test_a_flush_of_one_protocol_examines_other_jobs_in_steps():
+    scene, count = Scene(), 10 * FLUSH_SCAN_SIZE
+    for number in range(count):
+        scene.push(f"job-{number}", origin=QLESS if number % count == 0 else FAKTORY)
+    examined = []
+    get = JobsBySeq.get
+    steps = scene.engine.removal.flush_steps(lambda: scene.now, QLESS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JobsBySeq, "get", lambda jobs, seq: examined.append(seq) or get(jobs, seq))
+        removed = []
+        for each in steps:
+            removed.append(each)
+            assert len(examined) <= FLUSH_SCAN_SIZE + 10
+            examined.clear()
+    assert sum(removed) == 1
+    assert len(scene.engine.jobs) == count - 1
 
 
 def test_a_flush_of_all_protocols_removes_all_jobs(scene):

@@ -126,7 +126,7 @@ def test_the_seqs_are_those_of_the_jobs_at_the_time_of_the_call() -> None:
     for seq in range(10 * GROUP_SIZE, 20 * GROUP_SIZE):
         if seq % 100:
             del table[seq]
-    present, found = set(table), table.seqs()
+    present, found, newest = set(table), table.seqs(), table.seqs(newest_first=True)
     seen = [next(found)]
     for seq in present:
         del table[seq]
@@ -135,6 +135,7 @@ def test_the_seqs_are_those_of_the_jobs_at_the_time_of_the_call() -> None:
     assert seen == sorted(set(seen))
     assert present <= set(seen)
     assert len(seen) <= len(present) + GROUP_SIZE
+    assert list(newest) == seen[::-1]
 
 
 def test_an_iteration_has_every_job_that_stays() -> None:

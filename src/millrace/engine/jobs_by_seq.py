@@ -6,7 +6,7 @@ them end: a group of which few jobs are left is dissolved, and a second dictiona
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, compress
 from typing import Any, Final
 
@@ -109,12 +109,12 @@ class JobsBySeq:
         """
         return chain.from_iterable(self._parts())
 
-    def seqs(self) -> Iterator[int]:
+    def seqs(self, *, newest_first: bool = False) -> Iterator[int]:
         """The seqs of all present jobs, in order, and some others. Later changes have no effect.
         This makes no list of all seqs.
         """
         scattered = sorted(self._scattered)
-        parts: list[Iterable[int]] = []
+        parts: list[Sequence[int]] = []
         at = 0
         for number in sorted(self._groups):
             start = number << _SHIFT
@@ -124,6 +124,8 @@ class JobsBySeq:
             at = end
         parts.append(scattered[at:])
         parts.append(sorted(self.recent))
+        if newest_first:
+            return chain.from_iterable(map(reversed, reversed(parts)))
         return chain.from_iterable(parts)
 
     def each(self) -> Iterator[Job]:

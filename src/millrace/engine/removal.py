@@ -13,8 +13,9 @@ from .waiters import JobOutcome
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The number of jobs that one step of a flush removes.
+#: The number of jobs that one step of a flush of one protocol removes, and examines.
 FLUSH_BATCH_SIZE: Final = 100
+FLUSH_SCAN_SIZE: Final = 2000
 #: The number of jobs that one step of the removal of a queue removes.
 REMOVAL_BATCH_SIZE: Final = 40
 
@@ -148,19 +149,17 @@ class Removal:
         engine.caller.must_wait = True
 
     def flush_steps(self, clock: Callable[[], int], origin: int) -> Iterator[int]:
-        """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
-        Jobs pushed after the first step stay.
+        """Remove the jobs of one protocol, and yield the number that each step removed: at most
+        FLUSH_BATCH_SIZE, and 0 if it only examined jobs. Jobs pushed after the first step stay.
         """
         engine, removed_count = self._engine, 0
-        seqs = list(engine.jobs)
         # Remove the newest jobs first, so that no dependent becomes ready before its removal.
-        for seq in reversed(seqs):
+        for number, seq in enumerate(engine.jobs.seqs(newest_first=True), 1):
             job = engine.jobs.get(seq)  # a flush replaces the table
-            if job is None or job.origin != origin:
-                continue
-            self.cancel(job, clock(), origin)
-            removed_count += 1
-            if removed_count == FLUSH_BATCH_SIZE:
+            if job is not None and job.origin == origin:
+                self.cancel(job, clock(), origin)
+                removed_count += 1
+            if removed_count == FLUSH_BATCH_SIZE or number % FLUSH_SCAN_SIZE == 0:
                 yield removed_count
                 removed_count = 0
         if removed_count:
