@@ -1,9 +1,12 @@
 """Waiting for a job: fair, without delay, cancelled with the connection."""
 
+import sys
+
 import pytest
 
 from millrace.engine import bulk_loads
 from millrace.engine.job import FOREVER
+from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import LEASED, READY
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import FAKTORY, QLESS, WORKQ
@@ -277,3 +280,47 @@ def test_a_waiter_gets_a_job_of_its_first_queue_from_a_released_load(scene: Scen
     assert bulk_loads.release(scene.engine, "load", 10, scene.now) == 2
     ((served, job),) = scene.delivered()
     assert (served, job.queue) == (waiter, "b")
+
+
+def test_jobs_of_many_queues_are_served_with_little_work(scene):
+    """The cost of a waiter does not depend on the number of queues."""
+    count = 1000
+    waiters = [scene.wait(f"queue-{number}") for number in range(count)]
+    lines = 0
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        lines += frame.f_code.co_filename.endswith("assignments.py")
+        return trace
+
+    with scene.engine.together(scene.now):
+        for number in reversed(range(count)):
+            scene.push(f"job-{number}", f"queue-{number}")
+        sys.settrace(trace)
+    sys.settrace(None)
+    assert [waiter for waiter, _ in scene.delivered()] == waiters
+    assert lines < 200 * count
+
+
+def test_a_waiter_gets_the_job_of_the_first_of_its_queues(scene):
+    """The client that has waited longest is the first, even if it waits for many queues."""
+    late = ("c", "b", "a")
+    first, second, third = scene.wait("b", "c"), scene.wait(*late), scene.wait(*late)
+    with scene.engine.together(scene.now):
+        for queue in ("a", "c", "b"):
+            scene.push(f"job-{queue}", queue)
+    found = [(waiter, job.jid) for waiter, job in scene.delivered()]
+    assert found == [(first, "job-b"), (second, "job-c"), (third, "job-a")]
+
+
+def test_held_queues_with_full_limits_are_passed_over(scene):
+    scene.engine.set_limit(QUEUE_KEY_PREFIX + "full", 1, 0, scene.now)
+    scene.push("running", "full")
+    assert scene.lease("full") is not None
+    first, second = scene.wait("full", "free"), scene.wait("full")
+    with scene.engine.together(scene.now):
+        scene.push("waits", "full")
+        scene.push("starts", "free")
+    found = [(waiter, job.jid) for waiter, job in scene.delivered()]
+    assert found == [(first, "starts")]
+    assert second in scene.engine.waiters

@@ -1,6 +1,7 @@
 """Leases of ready jobs, for workers that request a job and for clients that wait for one."""
 
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -119,16 +120,16 @@ class Assignments:
         if self._held is not None:
             self._held[queue.name] = queue
             return
-        engine = self._engine
-        caller = engine.caller
-        if caller.own_clock:
-            now = caller.server_time(now)
-            caller.own_clock = False
-            try:
-                self.serve_waiters(queue, now)
-            finally:
-                caller.own_clock = True
+        caller = self._engine.caller
+        if not caller.own_clock:
+            self._serve_queue(queue, now)
             return
+        now = caller.server_time(now)
+        with caller.on_server_clock():
+            self._serve_queue(queue, now)
+
+    def _serve_queue(self, queue: Queue, now: int) -> None:
+        engine = self._engine
         while queue.waiters and not queue.paused and not engine.unavailable_reason:
             if not self._serve_first(queue, now):
                 return
@@ -169,40 +170,30 @@ class Assignments:
                 self.serve_waiters(queue, now)
             return
         caller = self._engine.caller
-        own_clock = caller.own_clock
-        if own_clock:
-            now = caller.server_time(now)
-            caller.own_clock = False
-        try:
-            while held and not self._engine.unavailable_reason:
-                name = self._next_held(held)
-                if not name:
-                    return
-                if not self._serve_first(held[name], now):
-                    del held[name]
-        finally:
-            caller.own_clock = own_clock
+        now = caller.server_time(now)
+        with caller.on_server_clock():
+            self._serve_queues(held, now)
 
-    def _next_held(self, held: dict[str, Queue]) -> str:
-        """The queue to serve next; empty if no waiter can get a job."""
-        first = 0  # the keys of waiters are negative, and later ones are lower
-        waiter = None
-        for queue in held.values():
-            if queue.waiters and queue.counts[READY] and not queue.paused:
-                key = next(iter(queue.waiters))
-                if not first or key > first:
-                    first, waiter = key, queue.waiters[key]
-        if waiter is None:
-            return ""
-        for name in waiter.queues:
-            queue_of_waiter = held.get(name)
-            if (
-                queue_of_waiter is not None
-                and queue_of_waiter.counts[READY]
-                and not queue_of_waiter.paused
-            ):
-                return name
-        return ""
+    def _serve_queues(self, queues: dict[str, Queue], now: int) -> None:
+        """Lease ready jobs of these queues to waiters."""
+        # The first waiter of each queue. The keys of waiters are negative; later ones are lower.
+        first: list[tuple[int, str]] = []
+        for name, each in queues.items():
+            if _has_both(each):
+                first.append((-next(iter(each.waiters)), name))
+        heapify(first)
+        while first and not self._engine.unavailable_reason:
+            key, name = heappop(first)
+            queue = queues.get(name)
+            if queue is None or not _has_both(queue):
+                continue
+            waiter = next(iter(queue.waiters.values()))
+            if key == -waiter.key:
+                chosen = next(wanted for wanted in waiter.queues if _has_job(queues.get(wanted)))
+                if not self._serve_first(queues[chosen], now):
+                    del queues[chosen]  # the limits permit none of its jobs
+            if queue.waiters:
+                heappush(first, (-next(iter(queue.waiters)), name))
 
     def serve_all(self, now: int) -> None:
         """Lease ready jobs of all queues to waiters."""
@@ -264,6 +255,16 @@ class Assignments:
         change_set.leases += 1
         self._transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
         return is_uncommitted
+
+
+def _has_job(queue: Queue | None) -> bool:
+    """Whether a waiter may get a job of this queue."""
+    return queue is not None and queue.counts[READY] > 0 and not queue.paused
+
+
+def _has_both(queue: Queue) -> bool:
+    """Whether a queue has a waiter and a job for it."""
+    return bool(queue.waiters) and _has_job(queue)
 
 
 class HeldQueues:

@@ -14,6 +14,7 @@ A caller may have its own clock. The `now` of a method is then the time of this 
 changed them, so a wrong clock affects only the jobs of this client.
 """
 
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,8 +60,33 @@ class Caller:
         """The time of the current command by the server's clock."""
         return now - self.clock_offset if self.own_clock else now
 
+    def on_server_clock(self) -> "OnServerClock":
+        """Use it with `with` around changes whose times are those of the server's clock."""
+        return OnServerClock(self)
+
     def time(self, now: int, offset: int) -> int:
         """The time of the current command by the clock of a record, which is ahead by `offset`. The
         clock of the caller, if it has one, replaces the clock of the record.
         """
         return now if self.own_clock else now + offset
+
+
+class OnServerClock:
+    """See `Caller.on_server_clock`. It may be nested."""
+
+    __slots__ = ("_caller", "_own_clock")
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._own_clock = caller.own_clock
+
+    def __enter__(self) -> None:
+        self._caller.own_clock = False
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._caller.own_clock = self._own_clock
