@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from millrace.engine.cascades import CASCADE_BATCH_SIZE, STEP_LIMIT
 from millrace.engine.consistency import check_engine
 from millrace.engine.engine import Engine
 from millrace.engine.job import DAY, NewJob
@@ -124,6 +125,29 @@ def test_a_queue_is_removed_in_slices():
     assert not engine.queues
     assert data_of(client) == [b"+OK\r\n"]
     assert waiting(client) == [0]
+
+
+def test_the_dependents_of_removed_jobs_start_some_in_each_slice():
+    engine, count = Engine(Random(1), protocol_rules()), 2 * REMOVAL_BATCH_SIZE
+    for number in range(count):
+        root = engine.push(NewJob(f"root-{number}", "t", b"[]", FAKTORY, "roots", 0, DAY), NOW)
+        for _ in range(CASCADE_BATCH_SIZE):
+            fields = {"blockers": [root.seq]}
+            engine.push(NewJob("", "t", b"[]", FAKTORY, "waiting", 0, DAY, **fields), NOW)
+    client = faktory_client(engine)
+    blocked = [len(engine.blocked)]
+    more = client.receive(b"QUEUE REMOVE roots\r\n", NOW, 1)
+    blocked.append(len(engine.blocked))
+    while blocked[-1]:
+        if more:
+            more = client.run(NOW, 1)
+        else:
+            engine.tick(NOW)
+        blocked.append(len(engine.blocked))
+    started = [before - after for before, after in pairwise(blocked)]
+    assert max(started) <= STEP_LIMIT + CASCADE_BATCH_SIZE + REMOVAL_BATCH_SIZE
+    assert len(engine.jobs) == count * CASCADE_BATCH_SIZE
+    assert check_engine(engine).total == 0
 
 
 def test_the_queues_in_info_are_counted_in_slices():

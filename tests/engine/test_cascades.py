@@ -4,7 +4,7 @@ import pytest
 from invariants import consistent
 
 from failing_stores import FailingMemoryStore
-from millrace.engine.cascades import CASCADE_BATCH_SIZE, CASCADE_PREFIX
+from millrace.engine.cascades import CASCADE_BATCH_SIZE, CASCADE_PREFIX, STEP_LIMIT
 from millrace.engine.events import fingerprint
 from millrace.engine.job import BEFORE_ARRIVALS, DAY, NO_PROTOCOL, SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
@@ -673,6 +673,33 @@ def test_the_dependents_of_a_failed_job_fail_some_in_each_turn(scene):
         left.append(blocked_count(scene))
     assert left == [MANY - CASCADE_BATCH_SIZE * n for n in (1, 2, 3)] + [0]
     assert len(scene.engine.dead) == MANY + 1
+    consistent(scene.engine)
+
+
+@pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
+def test_jobs_that_end_in_one_step_share_a_limit(scene, end):
+    roots = [scene.push(f"root-{number}", "roots") for number in range(MANY // 2)]
+    for root in roots:
+        for _ in range(CASCADE_BATCH_SIZE):
+            scene.push("", blockers=[root.seq])
+    total = blocked_count(scene)
+    scene.tick()  # a new step
+    for root in roots:
+        if end == "cancel":
+            scene.engine.cancel(root, scene.now)
+        else:
+            leased = scene.lease("roots")
+            scene.complete(leased) if end == "complete" else scene.fail(leased)
+        assert blocked_count(scene) < total
+    first = total - blocked_count(scene)
+    # Each job starts or fails at least one dependent at once.
+    assert STEP_LIMIT <= first <= STEP_LIMIT + CASCADE_BATCH_SIZE + len(roots)
+    while before := blocked_count(scene):
+        consistent(scene.engine)
+        scene.engine.tick(scene.now)
+        assert before - blocked_count(scene) == min(before, CASCADE_BATCH_SIZE)
+    scene.engine.tick(scene.now)
+    assert not any(key.startswith(CASCADE_PREFIX) for key in scene.engine.settings)
     consistent(scene.engine)
 
 

@@ -48,6 +48,7 @@ class DueTimers:
     def tick(self, now: int, limit: int) -> None:
         """Handle due timers, at most `limit` of them."""
         engine, timers = self._engine, self._timers
+        engine.cascades.begin_step()
         self._waiters.tick()
         long_work: list[Callable[[int], None]] = []
         try:

@@ -229,6 +229,7 @@ class Connection:
         """Execute commands up to this total cost. Return whether more commands are ready."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
+        engine.cascades.begin_step()
         try:
             while self.waiter is None and not self.closing:
                 if max_cost <= 0 and (self.long_command is not None or self.has_input()):
@@ -253,6 +254,7 @@ class Connection:
         """Execute a command that arrived as one complete line, while no other is buffered."""
         engine, caller = self.engine, self.caller
         engine.caller, caller.must_wait = caller, False
+        engine.cascades.begin_step()
         try:
             self.execute_line(line, now)
         finally:
