@@ -1,10 +1,12 @@
 """Recurring jobs: the engine pushes their jobs for clients of every protocol."""
 
+from itertools import pairwise
+
 import pytest
 
 from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
-from millrace.engine.recurring import RecurringJob
+from millrace.engine.recurring import RECURRING_TIMER, STEP_JOBS, STEP_RECORDS, RecurringJob
 from millrace.engine.states import READY
 from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO, QLESS, WORKQ
 from millrace.store.memory import MemoryStore
@@ -97,6 +99,69 @@ def test_the_backlog_bounds_the_jobs_of_missed_intervals(scene: Scene) -> None:
     scene.engine.recurring.spawn("default", START + 10 * MINUTE, 100)
     assert names(scene) == ["r-1", "r-2", "r-3"]
     assert scene.engine.recurring.by_id["r"].next == START + 11 * MINUTE
+
+
+def test_a_round_pushes_a_backlog_in_steps(scene: Scene) -> None:
+    """All jobs of one record come before those of the next, as in one step."""
+    record(scene, "b", timed=True)
+    record(scene, "a", timed=True)
+    now, due = START + 200 * MINUTE, 201
+    pushed = []
+    while len(names(scene)) < 2 * due:
+        now += 1
+        scene.engine.tick(now)
+        pushed.append(len(names(scene)))
+    steps = [after - before for before, after in pairwise([0, *pushed])]
+    assert max(steps) == STEP_JOBS
+    assert names(scene) == [f"{jid}-{n}" for jid in "ab" for n in range(1, due + 1)]
+    scene.engine.tick(now + 1)
+    assert scene.engine.timers.when(RECURRING_TIMER) == START + due * MINUTE
+
+
+def test_a_round_examines_records_in_steps(scene: Scene) -> None:
+    """A record that changes during the round is not forgotten."""
+    for number in range(3 * STEP_RECORDS):
+        later = START + (2 + number) * MINUTE
+        found = RecurringJob(
+            f"r-{number}", "t", b"{}", f"queue-{number}", 60, 0, 5, 0, [], later, timed=True
+        )
+        scene.engine.recurring.put(found)
+    timers = scene.engine.timers
+    timers.set(RECURRING_TIMER, START)
+    scene.engine.tick(START)
+    assert timers.when(RECURRING_TIMER) == START + 1
+    early = RecurringJob("r-0", "t", b"{}", "moved", 60, 0, 5, 0, [], START + 30, timed=True)
+    scene.engine.recurring.put(early)
+    for number in range(1, 5):
+        scene.engine.tick(START + number)
+    assert timers.when(RECURRING_TIMER) == START + 30
+    assert "queue-0" not in scene.engine.recurring.by_queue
+    for number in range(5):
+        scene.engine.tick(START + 30 + number)
+    assert names(scene) == ["r-0-1"]
+
+
+def test_a_round_ends_with_its_records(scene: Scene) -> None:
+    """A record that is deleted, or replaced by a flush, pushes no further job."""
+    for end in ("delete", "flush"):
+        record(scene, timed=True)
+        scene.engine.tick(START + 100 * MINUTE)
+        assert len(names(scene)) == STEP_JOBS
+        if end == "delete":
+            scene.engine.recurring.delete("r")
+        scene.engine.flush(scene.now)
+        for number in range(1, 4):
+            scene.engine.tick(START + 100 * MINUTE + number)
+        assert names(scene) == []
+
+
+def test_waiting_clients_get_the_jobs_of_a_backlog_in_steps(scene: Scene) -> None:
+    record(scene).interval = 1
+    waiters = [scene.wait(seconds=10**6) for _ in range(2 * STEP_JOBS + 1)]
+    for number in range(4):
+        scene.engine.tick(START + 5 * MINUTE + number)
+    assert [waiter for waiter, _ in scene.engine.waiters.deliveries] == waiters
+    assert len(names(scene)) == len(waiters)
 
 
 def test_the_due_time_follows_the_clock_of_the_client(scene: Scene) -> None:

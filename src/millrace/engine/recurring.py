@@ -5,16 +5,19 @@ at the due time while clients wait for the queue. A `timed` record pushes its jo
 If several intervals have passed, the engine pushes one job for each, but at most `backlog` older
 ones, if the record has this limit.
 
+At the due time, a round examines all records and pushes their due jobs in steps, one per turn.
+
 A record is a durable setting. Its times are those of the clock of the client that created it.
 """
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from .details import JobDetails, Number
-from .job import NewJob
+from .job import FOREVER, NewJob
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -25,6 +28,9 @@ RECURRING_PREFIX: Final = "qless/recurring/"
 RECURRING_TIMER: Final = "recurring jobs"
 #: Maximum number of jobs that one request pushes. The next request pushes the remaining ones.
 MAX_SPAWNED: Final = 10_000
+#: The number of jobs that one step of a round pushes, and the number of records that it examines.
+STEP_JOBS: Final = 40
+STEP_RECORDS: Final = 500
 #: The duration of a lease of these jobs.
 LEASE_DURATION: Final = 1800 * 1_000_000
 #: Longer intervals are shortened to this number of seconds, so that times fit into 63 bits.
@@ -135,12 +141,16 @@ class RecurringJob:
 class RecurringJobs:
     """All records, by id and by queue."""
 
-    __slots__ = ("_engine", "by_id", "by_queue")
+    __slots__ = ("_engine", "_next_round_at", "_round", "by_id", "by_queue")
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
         self.by_id: dict[str, RecurringJob] = {}
         self.by_queue: dict[str, dict[str, RecurringJob]] = {}
+        #: The round that is not complete.
+        self._round: Iterator[None] | None = None
+        #: The time of the next round, as far as this round knows.
+        self._next_round_at = FOREVER
 
     # Records
 
@@ -151,7 +161,9 @@ class RecurringJobs:
         for key, value in settings.items():
             if key.startswith(RECURRING_PREFIX):
                 self._enter(read_recurring(value))
-        self._set_timer()
+        self._round = None
+        for record in self.by_id.values():
+            self._plan_round(record)
 
     def put(self, record: RecurringJob) -> None:
         """Add or replace a record."""
@@ -161,7 +173,7 @@ class RecurringJobs:
         self._remove(record.jid)
         self._enter(record)
         self._store(record)
-        self._set_timer()
+        self._plan_round(record)
 
     def delete(self, jid: str) -> bool:
         """Delete a record, and return whether it existed."""
@@ -175,14 +187,17 @@ class RecurringJobs:
         self.by_queue.setdefault(record.queue, {})[record.jid] = record
 
     def _remove(self, jid: str) -> bool:
-        self.by_id.pop(jid, None)
-        found = False
-        for queue, records in list(self.by_queue.items()):
-            if records.pop(jid, None) is not None:
-                found = True
-                if not records:
-                    del self.by_queue[queue]
-        return found
+        record = self.by_id.pop(jid, None)
+        if record is None:
+            return False
+        queues = [record.queue]
+        if jid not in self.by_queue.get(record.queue, {}):
+            queues = list(self.by_queue)  # a client is changing its queue
+        for queue in queues:
+            records = self.by_queue[queue]
+            if records.pop(jid, None) is not None and not records:
+                del self.by_queue[queue]
+        return True
 
     def _store(self, record: RecurringJob) -> None:
         self._engine.set_setting(
@@ -200,8 +215,9 @@ class RecurringJobs:
 
     def set_timer_for_waiter(self, queues: tuple[str, ...]) -> None:
         """Set the timer when a client starts to wait for jobs of these queues."""
-        if any(queue in self.by_queue for queue in queues):
-            self._set_timer()
+        for queue in queues:
+            for record in self.by_queue.get(queue, {}).values():
+                self._plan_round(record)
 
     def spawn(self, queue: str, now: int, limit: Number) -> int:
         """Push the due jobs of a queue's records, at most `limit` of them. Return their number."""
@@ -210,10 +226,15 @@ class RecurringJobs:
         if not records or limit <= 0 or engine.unavailable_reason or engine.push_refusal_reason:
             return 0
         pushed, limit = 0, min(limit, MAX_SPAWNED)
-        due = [each for each in records.values() if each.next <= self._time(each, now)]
-        for record in sorted(due, key=lambda each: (each.next, each.jid)):
+        for record in self._due(queue, now):
             pushed += self._spawn(record, self._time(record, now), limit - pushed)
         return pushed
+
+    def _due(self, queue: str, now: int) -> list[RecurringJob]:
+        """The due records of a queue, in the order of their due times."""
+        records = self.by_queue[queue].values()
+        due = [each for each in records if each.next <= self._time(each, now)]
+        return sorted(due, key=lambda each: (each.next, each.jid))
 
     def _time(self, record: RecurringJob, now: int) -> int:
         """The time of the current command by the clock of a record. A timed record follows
@@ -282,41 +303,86 @@ class RecurringJobs:
     def schedule_check(self) -> None:
         """Examine the records after a restart, or after the clock was set."""
         if any(each.timed for each in self.by_id.values()):
+            self._round = None
             self._engine.timers.set(RECURRING_TIMER, 0)
 
-    def _continue_after_clock_set_back(self, now: int) -> None:
-        """A record that pushed a job in what is now the future continues one interval from now."""
-        for record in self.by_id.values():
-            time = self._time(record, now)
-            if record.timed and record.pushed_at > time:
-                record.pushed_at = time
-                record.next = time + round(min(MAX_INTERVAL, record.interval) * 1_000_000)
-                self._store(record)
-
     def tick(self, now: int) -> None:
-        """Push the due jobs of timed records, and of queues that clients wait for."""
+        """Push the due jobs of timed records, and of queues that clients wait for: a step of a
+        round.
+        """
+        timers = self._engine.timers
         if self._engine.push_refusal_reason:
-            self._engine.timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
+            self._round = None
+            timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
             return
-        self._continue_after_clock_set_back(now)
-        for name in list(self.by_queue):
-            queue = self._engine.queues.get(name)
-            waiting = 0 if queue is None else len(queue.waiters)
-            if any(each.timed for each in self.by_queue[name].values()):
-                waiting = MAX_SPAWNED
-            self.spawn(name, now, waiting)
-        self._set_timer()
+        if self._round is None:
+            self._round, self._next_round_at = self._push_all_due(now), FOREVER
+        next_tick = now + 1  # this tick would handle a timer that is due now
+        for _ in self._round:
+            timers.set(RECURRING_TIMER, next_tick)
+            return
+        self._round = None
+        if self._next_round_at < FOREVER:
+            timers.set(RECURRING_TIMER, max(next_tick, self._next_round_at))
 
-    def _set_timer(self) -> None:
-        queues = self._engine.queues
-        times = [
-            each.next - each.clock_offset
-            for name, records in self.by_queue.items()
-            for each in records.values()
-            if each.timed or (name in queues and queues[name].waiters)
-        ]
-        if times:
-            self._engine.timers.set(RECURRING_TIMER, max(0, min(times)))
+    def _push_all_due(self, now: int) -> Iterator[None]:
+        """Push the jobs that are due at `now`, at most MAX_SPAWNED for each queue."""
+        left, examined = STEP_JOBS, 0
+        for name in list(self.by_queue):
+            records = list(self.by_queue.get(name, {}).values())
+            if not records:
+                continue
+            examined += len(records)
+            if examined >= STEP_RECORDS:
+                yield
+                left, examined = STEP_JOBS, 0
+            for record in records:
+                self._continue_after_clock_set_back(record, now)
+            wanted = self._wanted(name)
+            due = self._due(name, now) if wanted and name in self.by_queue else []
+            for record in due:
+                # A step pushes some of the jobs of a record, which then has a later due time.
+                while wanted > 0 and self.by_id.get(record.jid) is record:
+                    pushed = self._spawn(record, self._time(record, now), min(wanted, left))
+                    wanted -= pushed
+                    left -= pushed
+                    if left > 0:
+                        break
+                    yield
+                    left, examined = STEP_JOBS, 0
+                    wanted = min(wanted, self._wanted(name))
+            for record in records:
+                self._plan_round(record)
+
+    def _wanted(self, name: str) -> int:
+        """The number of jobs of a queue that a round pushes without a request."""
+        if any(each.timed for each in self.by_queue.get(name, {}).values()):
+            return MAX_SPAWNED
+        queue = self._engine.queues.get(name)
+        return 0 if queue is None else len(queue.waiters)
+
+    def _continue_after_clock_set_back(self, record: RecurringJob, now: int) -> None:
+        """A record that pushed a job in what is now the future continues one interval from now."""
+        time = self._time(record, now)
+        if record.timed and record.pushed_at > time:
+            record.pushed_at = time
+            record.next = time + round(min(MAX_INTERVAL, record.interval) * 1_000_000)
+            self._store(record)
+
+    def _plan_round(self, record: RecurringJob) -> None:
+        """Begin the next round no later than the due time of a record, if the record is timed or
+        clients wait for its queue.
+        """
+        queue = self._engine.queues.get(record.queue)
+        if not record.timed and (queue is None or not queue.waiters):
+            return
+        due, timers = max(0, record.next - record.clock_offset), self._engine.timers
+        if self._round is not None:
+            self._next_round_at = min(self._next_round_at, due)
+            return
+        planned = timers.when(RECURRING_TIMER)
+        if planned is None or due < planned:
+            timers.set(RECURRING_TIMER, due)
 
 
 def read_recurring(setting: bytes) -> RecurringJob:
