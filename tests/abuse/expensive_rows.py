@@ -420,6 +420,16 @@ _QUERIES: list[dict[str, Any]] = [
     {"protocol": "qless"},
 ]
 _ORDERS = ("newest", "queue", "due", "ended")
+_TAGS = [f"tag-{number}" for number in range(100)]
+
+
+def _pushes(**fields: Any) -> list[dict[str, Any]]:
+    """The jobs of the largest push over HTTP."""
+    return [{"queue": "new", "payload": "WzFd", **fields} for _ in range(200)]
+
+
+def _first_jids(count: int) -> list[str]:
+    return [f"one-{number}" for number in range(count)]
 
 
 def _act(action: str, **more: Any) -> None:
@@ -471,9 +481,12 @@ forms(
     workers=lambda _: control(workers={"limit": 1000}),
     tracked=lambda _: control(tracked={"limit": 1000}),
     tags=lambda _: control(tags={"limit": 1000}),
-    push=lambda _: control(
-        push={"jobs": [{"queue": "new", "payload": "WzFd"} for _ in range(200)], "by": "me"}
-    ),
+    push=[
+        lambda _: control(push={"jobs": _pushes(), "by": "me", "key": "key", "digest": "digest"}),
+        lambda _: control(
+            push={"jobs": _pushes(waits_for=_first_jids(1000), tags=_TAGS), "by": "me"}
+        ),
+    ],
     **{
         "act_on_queue clear": lambda _: control(
             act_on_queue={"name": "big", "action": "clear", "by": "me"}

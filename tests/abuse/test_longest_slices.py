@@ -27,7 +27,6 @@ MAX_UNITS = 30_000
 #: that keeps the bound must not be here.
 _UNIT = "a step of a transaction: up to 100 short commands, or two slices"
 EXCEPTIONS: dict[str, tuple[int, str]] = {
-    "control push": (70_000, "one request pushes up to 200 jobs"),
     "redis EXEC (1)": (70_000, _UNIT),
     "redis EXEC (4)": (70_000, _UNIT),
 }

@@ -222,6 +222,9 @@ class AdminConnection(Connection):
                 self._lease(arguments, now)
             elif name in {"journal", "ship"}:
                 self._ship(name)
+            elif name == "push" and work.takes_slices(self.hub, arguments):
+                pushing = work.push_in_slices(self.hub, arguments, self._carry_out_push)
+                self.begin_long_command(self._send_all(pushing))
             else:
                 result = OPERATIONS[name](self.hub, arguments, now)
                 if isinstance(result, Iterator):
@@ -286,6 +289,13 @@ class AdminConnection(Connection):
         else:
             self._send(shipper.current_status())
         self.hub.connections_with_messages.add(self)
+
+    def _carry_out_push(self, name: str, now: int) -> Generator[None, None, bool]:
+        """Carry out a large push. Its reply need not wait if the push is durable then."""
+        is_durable = yield from self.carry_out(name, now)
+        if is_durable and self.engine.durable:
+            self._waits = self.caller.must_wait = False
+        return is_durable
 
     # Leases
 

@@ -43,6 +43,8 @@ class IdempotencyKeys:
         #: Times and sizes of all keys, the oldest first.
         self._keys: OrderedDict[str, tuple[int, int]] = OrderedDict()
         self._size = 0
+        #: The keys of pushes that run in slices.
+        self.unfinished: set[str] = set()
         self._built_for: tuple[int, int] | None = None
 
     def find(self, key: str, digest: str, now: int) -> PushedJobs | None:

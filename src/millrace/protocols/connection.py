@@ -408,6 +408,26 @@ class Connection:
         self.engine.commit_waiters[self] = None
         self.long_command_waits = True
 
+    def carry_out(self, name: str, now: int) -> Generator[None, None, bool]:
+        """Carry out a sealed transaction in a long command before its reply, so that no client sees
+        a part of it after the reply. Return whether the seal is durable.
+        """
+        engine, transactions = self.engine, self.engine.transactions
+        turn, reverts = engine.turn, engine.revert_count
+        while transactions.is_sealed(name) or engine.is_turn_uncommitted(turn):
+            if not transactions.is_sealed(name):
+                self.await_commit()
+            yield
+            if engine.revert_count != reverts:
+                reverts = engine.revert_count
+                if not transactions.is_sealed(name):
+                    return False  # the commit of the seal was refused
+            if engine.unavailable_reason:
+                break  # the engine continues later
+            if transactions.is_sealed(name):
+                transactions.carry_out(name, now)
+        return True
+
     def wake(self, now: int) -> None:
         """Continue the long command: the event that it waits for has happened."""
         self.long_command_waits = False

@@ -4,7 +4,7 @@ A command is a line: a verb, and after a space its JSON. A connection holds a ta
 ACK or NACK. When the connection ends, the tasks that it holds fail.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from millrace.engine.errors import QueueRefused
@@ -468,33 +468,13 @@ class MasenkoConnection(Connection):
             if not sealed:
                 transactions.abandon(name, now)
         self.hub.requests[b"PUSH"] += len(ids)
-        if not (yield from self._carry_out(name, now)):
+        if not (yield from self.carry_out(name, now)):
             self.reply_error(self.unavailable_reply(engine.unavailable_reason or "a commit failed"))
             return
         if engine.durable:
             # The sealed transaction is durable: no refused commit can undo it.
             self.caller.must_wait = False
         self.respond(b"OK", _ids_reply(ids))
-
-    def _carry_out(self, name: str, now: int) -> Generator[None, None, bool]:
-        """Carry out a sealed transaction before its reply, so that no client sees a part of it
-        after the OK. Return whether the seal is durable.
-        """
-        engine, transactions = self.engine, self.engine.transactions
-        turn, reverts = engine.turn, engine.revert_count
-        while transactions.is_sealed(name) or engine.is_turn_uncommitted(turn):
-            if not transactions.is_sealed(name):
-                self.await_commit()
-            yield
-            if engine.revert_count != reverts:
-                reverts = engine.revert_count
-                if not transactions.is_sealed(name):
-                    return False  # the commit of the seal was refused
-            if engine.unavailable_reason:
-                break  # the engine continues later
-            if transactions.is_sealed(name):
-                transactions.carry_out(name, now)
-        return True
 
     def _seal(self, name: str, acked: list[int], now: int) -> None:
         self.engine.transactions.seal(name, MASENKO, self.caller.holder, acked, now)
