@@ -90,13 +90,15 @@ def jobs_to_examine(index: Index) -> Iterator[Job | None]:
     return (job if allows(job.queue) else None for job in list(index.all_jobs.values()))
 
 
-def seqs_to_examine(index: Index) -> Iterator[int]:
+def seqs_to_examine(index: Index, *, newest_first: bool = False) -> Iterator[int]:
     """The seqs of the present jobs of an index, and some others: the command looks up each. Later
-    changes have no effect.
+    changes have no effect. Only the index of all jobs has an order.
     """
     if isinstance(index, VisibleJobs):
         index = index.all_jobs
-    return index.seqs() if isinstance(index, JobsBySeq) else iter(list(index))
+    if isinstance(index, JobsBySeq):
+        return index.seqs(newest_first=newest_first)
+    return iter(list(index))
 
 
 class VisibleJobs(Mapping[Any, Job]):

@@ -3,13 +3,14 @@
 `now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
+from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.states import DONE
+from millrace.engine.states import BLOCKED, DONE
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, run_all_slices
+from millrace.protocols.slices import SLICE_SIZE, run_all_slices, sort_in_slices
 
 from . import lua_values as lua
 from .arguments import Args, texts
@@ -43,27 +44,66 @@ def cancel(q: QlessState, now: int, args: Args) -> list[str]:
 
 
 def cancel_in_slices(q: QlessState, now: int, args: Args) -> Generator[None, None, list[str]]:
-    """Cancel many jobs as `cancel` does, some in each slice."""
+    """Cancel many jobs as `cancel` does, some in each slice: dependents first."""
     q.engine.caller.wait()
     wanted = texts(args)
     chosen = set(wanted)
+    found: dict[int, str] = {}
     for count, jid in enumerate(dict.fromkeys(wanted), 1):
         job = q.find(jid)
         if job is not None:
+            found[job.seq] = jid
             yield from _check_dependents(q, job, chosen)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
-    for count, jid in enumerate(chosen, 1):  # nothing changes before all are checked
-        job = q.find(jid)
+    seqs = yield from sort_in_slices(found)  # nothing changes before all are checked
+    order = removal_order(
+        q.engine, reversed(seqs), lambda job: job.seq in found and job.state != DONE
+    )
+    for count, job in enumerate(order, 1):
         if job is not None:
-            q.engine.remove_blockers(job)
+            _cancel(q, job, now)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
+    chosen.intersection_update(found.values())
     for count, jid in enumerate(wanted, 1):
-        _cancel_id(q, jid, now)
+        if jid in chosen:
+            chosen.remove(jid)
+        else:  # it is unknown, or it is named again
+            _publish_unknown(q, jid)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
     return wanted
+
+
+def removal_order(
+    engine: Engine, seqs: Iterable[int], is_removed: Callable[[Job], bool]
+) -> Iterator[Job | None]:
+    """Yield the jobs to remove, each after its dependents that are removed too: otherwise a
+    dependent would become ready before its removal. The caller removes each job before the next
+    one. Yields None in place of another examined job. If the caller stops early, all remaining
+    jobs wait for the same jobs as before.
+    """
+    for first in seqs:
+        #: Seq -> the last examined dependent. Each job depends on the one before it.
+        path = {first: 0}
+        while path:
+            seq, examined = path.popitem()
+            job = engine.job(seq)
+            if job is None or not is_removed(job):
+                yield None
+                continue
+            dependent = engine.next_dependent(job, examined)
+            if not dependent:
+                yield job
+                continue
+            if dependent in path:  # a cycle: it keeps waiting, now for itself, until its removal
+                waiting = engine.job(dependent)
+                if waiting is not None and waiting.state == BLOCKED:
+                    engine.block(waiting, [dependent])
+            path[seq] = dependent  # a job that waits for itself is removed with its blocker
+            path.setdefault(dependent, 0)
+            yield None
 
 
 def _check_dependents(q: QlessState, job: Job, chosen: set[str]) -> Generator[None, None, None]:
@@ -84,10 +124,14 @@ def _check_dependents(q: QlessState, job: Job, chosen: set[str]) -> Generator[No
 def _cancel_id(q: QlessState, jid: str, now: int) -> None:
     known = q.find(jid)
     if known is None:
-        q.publisher.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
-        q.publisher.tracked("canceled", q.engine_name(jid))
+        _publish_unknown(q, jid)
     elif known.state != DONE:
         _cancel(q, known, now)
+
+
+def _publish_unknown(q: QlessState, jid: str) -> None:
+    q.publisher.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
+    q.publisher.tracked("canceled", q.engine_name(jid))
 
 
 def _cancel(q: QlessState, job: Job, now: int) -> None:

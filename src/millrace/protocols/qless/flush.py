@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.engine.job import Job
-from millrace.engine.states import BLOCKED
 from millrace.engine.tables import seqs_to_examine
 from millrace.protocols.registry import QLESS
 
+from .cancellation import removal_order
 from .errors import ChangeRefused
 from .state import QlessState
 
@@ -16,27 +16,23 @@ FLUSH_BATCH_SIZE: Final = 50
 
 
 def flush(q: QlessState, now: int, *, all_databases: bool) -> Iterator[None]:
-    """Remove the jobs, settings and statistics of the database in use, or of all of them."""
-    engine, reverts = q.engine, q.engine.revert_count
-    for number, seq in enumerate(list(engine.tables.blocked), 1):
-        job = engine.tables.blocked.get(seq)
-        if job is not None and _is_flushed(q, job, all_databases):
-            engine.remove_blockers(job)  # so that no job becomes ready during the flush
-        if number % FLUSH_BATCH_SIZE == 0:
-            yield from _end_slice(q, reverts)
-    for number, seq in enumerate(seqs_to_examine(engine.tables.jobs), 1):
-        job = engine.job(seq)
-        if job is not None and _is_flushed(q, job, all_databases):
-            if job.state == BLOCKED:
-                engine.remove_blockers(job)
+    """Remove the jobs, settings and statistics of the database in use, or of all of them. Jobs
+    pushed after the first slice stay.
+    """
+    engine, reverts, end = q.engine, q.engine.revert_count, q.engine.next_seq
+
+    def is_flushed(job: Job) -> bool:
+        is_included = all_databases or q.is_in_database(job.queue)
+        return job.seq < end and job.origin == QLESS and is_included
+
+    seqs = seqs_to_examine(engine.tables.jobs, newest_first=True)
+    order = removal_order(engine, seqs, is_flushed)
+    for number, job in enumerate(order, 1):
+        if job is not None:
             engine.cancel(job, now, QLESS)
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _end_slice(q, reverts)
     q.remove_settings(all_databases=all_databases)
-
-
-def _is_flushed(q: QlessState, job: Job, all_databases: bool) -> bool:
-    return job.origin == QLESS and (all_databases or q.is_in_database(job.queue))
 
 
 def _end_slice(q: QlessState, reverts: int) -> Iterator[None]:
