@@ -55,7 +55,7 @@ class Assignments:
             if self._recurring.by_queue:
                 self._recurring.push_on_request(name, now)
             queue = self._queues.get(name)
-            if queue is None or queue.paused:
+            if queue is None or queue.is_closed:
                 continue
             if not self._limits.in_use:
                 job = queue.ready.pop()
@@ -80,7 +80,7 @@ class Assignments:
             for name in queues:
                 self._recurring.push_on_request(name, now)
         found = [self._queues[name] for name in queues if name in self._queues]
-        found = [queue for queue in found if queue.counts[READY] and not queue.paused]
+        found = [queue for queue in found if queue.counts[READY] and not queue.is_closed]
         while found:
             index = engine.random.randrange(len(found)) if len(found) > 1 else 0
             queue = found[index]
@@ -130,7 +130,7 @@ class Assignments:
 
     def _serve_queue(self, queue: Queue, now: int) -> None:
         engine = self._engine
-        while queue.waiters and not queue.paused and not engine.unavailable_reason:
+        while queue.waiters and not queue.is_closed and not engine.unavailable_reason:
             if not self._serve_first(queue, now):
                 return
 
@@ -259,7 +259,7 @@ class Assignments:
 
 def _has_job(queue: Queue | None) -> bool:
     """Whether a waiter may get a job of this queue."""
-    return queue is not None and queue.counts[READY] > 0 and not queue.paused
+    return queue is not None and queue.counts[READY] > 0 and not queue.is_closed
 
 
 def _has_both(queue: Queue) -> bool:

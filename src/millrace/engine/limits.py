@@ -364,7 +364,7 @@ class Limits(Component):
                 continue
             self.parked.unpark(job, now)
             yield job.queue
-            if not self._engine.queues[job.queue].paused:
+            if not self._engine.queues[job.queue].is_closed:
                 room -= 1
                 continue
             paused += 1  # no worker gets it, so it does not use the room

@@ -28,6 +28,7 @@ class Queue:
         "paused",
         "ready",
         "registered",
+        "removals",
         "version",
         "waiters",
     )
@@ -39,6 +40,8 @@ class Queue:
         #: A client removed only its name: it is not registered again until the next push.
         self.forgotten = False
         self.paused = False
+        #: The number of commands that are removing its ready jobs. Its jobs are not offered then.
+        self.removals = 0
         #: The time of the last request for its jobs; 0 if there was none since start-up.
         self.last_requested_at = 0
         self.ready = ReadyQueue()
@@ -46,6 +49,11 @@ class Queue:
         self.counts = [0, 0, 0, 0, 0, 0]  # by state
         #: Counts the changes to its jobs: to their states, their order and their deadlines.
         self.version = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no worker gets a job of the queue."""
+        return self.paused or self.removals > 0
 
 
 class QueueSet(Component):

@@ -209,8 +209,8 @@ class RecurringJobs:
     def push_on_request(self, queue: str, now: int) -> None:
         """Push a due job when a client of a protocol without client clocks requests a job."""
         known = self._engine.queues.get(queue)
-        is_paused = known is not None and known.paused
-        if queue in self.by_queue and not is_paused and not self._engine.caller.own_clock:
+        is_closed = known is not None and known.is_closed
+        if queue in self.by_queue and not is_closed and not self._engine.caller.own_clock:
             self.spawn(queue, now, 1)
 
     def set_timer_for_waiter(self, queues: tuple[str, ...]) -> None:

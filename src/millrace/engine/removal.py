@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from .change_set import ChangeSet
 from .discarded import taken
 from .job import NO_PROTOCOL, Job
+from .queues import Queue
 from .settings import FLUSHED_SETTINGS
 from .states import DEAD, DONE, GONE, READY
 from .waiters import JobOutcome
@@ -67,15 +68,15 @@ class Removal:
     def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
         """Remove a queue in several steps. The first step hides the queue and the jobs that are
         ready at that time. If the caller closes the generator early, the remaining
-        jobs stay.
+        jobs stay. The removal of the name is recorded at the end: after a crash in the middle, the
+        queue is still listed.
         """
         engine = self._engine
         queue = self._queues.get(name)
-        if queue is None or not queue.registered:
+        if queue is None or not (queue.registered or queue.counts[READY]):
             return
-        queue.registered = False
-        queue.paused = True  # so that no waiter receives a job that is about to be removed
-        engine.change_set.queues[name] = None
+        queue.registered = queue.paused = False
+        queue.removals += 1  # no waiter receives a job that is about to be removed
         engine.edits.record()
         reverts = engine.revert_count
         try:
@@ -88,21 +89,30 @@ class Removal:
                     if engine.revert_count != reverts:
                         return  # the store has refused a step, and the engine has reverted it
         finally:
-            if engine.revert_count == reverts and self._queues.get(name) is queue:
-                queue.paused = False
-                if queue.counts[READY] and not queue.registered:
-                    engine.queue_set.open(name, engine.change_set)
-                if queue.registered:
-                    engine.change_set.queues[name] = False
+            queue.removals -= 1
+            if engine.revert_count == reverts:
+                self._end_removal(queue)
+            if self._queues.get(name) is queue:
+                if queue.waiters:
                     engine.assignments.serve_waiters(queue, now)
                 engine.queue_set.drop_if_unused(queue)
+
+    def _end_removal(self, queue: Queue) -> None:
+        """Record the removal of a queue, or that it is open again because it has ready jobs."""
+        engine, name = self._engine, queue.name
+        current = self._queues.get(name)  # the removal of its last job drops an unused queue
+        if current is None or not (current.registered or current.counts[READY]):
+            engine.change_set.queues[name] = None
+        elif not current.forgotten:
+            engine.queue_set.open(name, engine.change_set)
+        engine.edits.record()
 
     def remove_queue_if_empty(self, job: Job, name: str, now: int) -> None:
         """Remove the queue of a failed job if the failure was final, the queue is now empty, and
         the policy of the job requires it.
         """
         queue = self._queues.get(name)
-        if queue is None or not queue.registered or queue.paused or queue.waiters:
+        if queue is None or not queue.registered or queue.is_closed or queue.waiters:
             return
         left = job.queue != name or job.state == DEAD
         removes = self._engine.rules.policies[job.origin].removes_empty_queue
