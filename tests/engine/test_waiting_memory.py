@@ -6,9 +6,12 @@ from random import Random
 from millrace import compiled
 from millrace.engine import job as job_module
 from millrace.engine.engine import Engine
+from millrace.engine.events import fingerprint
 from millrace.engine.job import MAX_SHARED_TERMS, Job
+from millrace.engine.queue_rules import QueueRule
 from millrace.engine.states import READY
 from millrace.protocols.spec import protocol_rules
+from millrace.store import records
 from millrace.store.store import StoreSnapshot
 from scene import START, unit
 
@@ -77,3 +80,33 @@ def test_the_terms_of_ended_jobs_take_a_limited_amount_of_memory() -> None:
     assert len(job_module._shared_terms) <= MAX_SHARED_TERMS
     job = engine.push(unit("later"), START)
     assert (job.kind, job.retries) == (unit("later").kind, unit("later").retries)
+
+
+def test_long_names_of_ended_jobs_take_no_memory() -> None:
+    """Kinds, names of queues and groups of failures can have any size."""
+    engine = Engine(Random(1), protocol_rules())
+    rule = QueueRule(["allowed*"])
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            name = f"{number}{'x' * 1_000_000}"
+            job = engine.push(unit(name, name, kind=name), START)
+            assert not rule.allows(name)
+            assert len(fingerprint(name, name)) == 16
+            assert records.decode_job(records.encode(job)).kind == name
+            engine.cancel(job, START)
+            engine.remove_queue(name, START)
+            engine.take_changes()
+            del job, name
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 10_000_000, f"{used} bytes"
+
+
+def test_a_flush_removes_the_shared_terms() -> None:
+    engine = Engine(Random(1), protocol_rules())
+    engine.push(unit("job"), START)
+    assert job_module._shared_terms
+    engine.flush(START)
+    assert not job_module._shared_terms

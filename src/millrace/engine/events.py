@@ -3,7 +3,7 @@
 from functools import lru_cache
 from hashlib import blake2s
 from re import compile as regex
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .job import NO_PROTOCOL, Job
 from .states import DONE, FAILURE_CAUSES, GONE, LEASED
@@ -176,9 +176,22 @@ _VARYING = regex(
 )
 
 
-# Jobs often fail with the same message in large numbers at the same time.
-@lru_cache(maxsize=256)
+#: The hashes of longer groups are not cached: the cache would keep the groups.
+MAX_CACHED_GROUP: Final = 1000
+
+
 def fingerprint(group: str, message: str) -> str:
     """A hash that is equal for errors that differ only in numbers, ids and quoted text."""
-    normalized = group + "\0" + _VARYING.sub("#", message[:1000])
+    message = message[:1000]
+    return _cached_hash(group, message) if len(group) <= MAX_CACHED_GROUP else _hash(group, message)
+
+
+# Jobs often fail with the same message in large numbers at the same time.
+@lru_cache(maxsize=256)
+def _cached_hash(group: str, message: str) -> str:
+    return _hash(group, message)
+
+
+def _hash(group: str, message: str) -> str:
+    normalized = group + "\0" + _VARYING.sub("#", message)
     return blake2s(normalized.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -246,14 +246,24 @@ class Terms:
 
 #: Above this number of different terms, new jobs do not share the terms of older ones.
 MAX_SHARED_TERMS: Final = 10_000
+#: Jobs with longer kinds do not share their terms, which would stay in memory after the jobs end.
+MAX_SHARED_KIND: Final = 255
 _shared_terms: Final[dict[tuple[str, int, int, int, int], Terms]] = {}
 
 
 def _new_terms(key: tuple[str, int, int, int, int]) -> Terms:
+    found = Terms(*key)
+    if len(found.kind) > MAX_SHARED_KIND:
+        return found
     if len(_shared_terms) >= MAX_SHARED_TERMS:
         _shared_terms.clear()
-    _shared_terms[key] = found = Terms(*key)
+    _shared_terms[key] = found
     return found
+
+
+def forget_shared_terms() -> None:
+    """Share no terms with the jobs that exist now, because a flush removes them."""
+    _shared_terms.clear()
 
 
 @mypyc_attr(acyclic=True)

@@ -23,8 +23,9 @@ from .tables import RestrictedTables, Tables
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: Maximum number of names whose result is remembered.
+#: Maximum number and length of names whose result is remembered.
 MAX_CACHED_NAMES: Final = 10_000
+MAX_CACHED_LENGTH: Final = 255
 #: Names of queues in an error are cut to this length.
 MAX_SHOWN_NAME: Final = 100
 
@@ -39,6 +40,8 @@ class QueueRule:
 
     def allows(self, name: str) -> bool:
         known = self._known.get(name)
+        if known is None and len(name) > MAX_CACHED_LENGTH:
+            return self._matches(name) is not None
         if known is None:
             if len(self._known) >= MAX_CACHED_NAMES:
                 self._known.clear()

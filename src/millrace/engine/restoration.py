@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from .change_set import ChangeSet
 from .counters import Totals
 from .discarded import DiscardedCollections
-from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job
+from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job, forget_shared_terms
 from .job_timers import TTL_KEY_OFFSET
 from .retention import TRIM_TIMER
 from .states import READY
@@ -243,6 +243,7 @@ class Restoration:
         for component in engine.components:
             component.clear()
         engine.timers.cancel(TRIM_TIMER)
+        forget_shared_terms()
         engine.flush_count += 1
         self.ready_after_restore.clear()
         engine.positions.tied.clear()

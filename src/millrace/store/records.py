@@ -46,9 +46,10 @@ FAILURE_INDEX: Final = 21
 EXTRA_INDEX: Final = 22
 DETAILS_INDEX: Final = 5
 EARLIER_INDEX: Final = 6
-#: Names of queues and short wire fields that jobs share.
+#: Names of queues and wire fields that jobs share, unless they are long.
 MAX_SHARED_VALUES: Final = 100_000
 MAX_SHARED_LENGTH: Final = 16
+MAX_SHARED_NAME: Final = 255
 _shared: Final[dict[Any, Any]] = {}
 
 
@@ -283,7 +284,8 @@ def job_from_row(row: list[Any]) -> Job:
     if len(row) != JOB_ROW_LENGTH:
         _add_missing_fields(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
     queue, created = row[9], row[5]
-    queue = _shared.setdefault(queue, queue)
+    if len(queue) <= MAX_SHARED_NAME:
+        queue = _shared.setdefault(queue, queue)
     wire_fields: bytes = row[8]
     if len(wire_fields) <= MAX_SHARED_LENGTH:
         wire_fields = _shared.setdefault(wire_fields, wire_fields)
@@ -357,8 +359,10 @@ def apply_state(job: Job, row: list[Any]) -> None:
     if len(row) != STATE_ROW_LENGTH:
         _add_missing_fields(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
     queue, extra = row[1], row[14]
+    if len(queue) <= MAX_SHARED_NAME:
+        queue = _shared.setdefault(queue, queue)
     job.restore(
-        _shared.setdefault(queue, queue),
+        queue,
         row[2],
         row[3],
         row[4],
