@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--queues", type=int, default=100_000)
     parser.add_argument("--dependents", type=int, default=100_000)
-    parser.add_argument("--only", default="", help="only commands with this prefix")
+    parser.add_argument("--only", nargs="+", default=[""], help="commands with these prefixes")
     options = parser.parse_args()
     sizes = Sizes(options.jobs, options.queues, options.dependents)
     for name, fact in describe(Path("/dev/shm")).items():
@@ -35,7 +35,7 @@ def main() -> int:
     print(f"{len(world.engine.jobs):,} jobs, {len(world.engine.queues):,} queues", flush=True)
     found = []
     for name, prepare in expensive_rows.rows():
-        if name.startswith(options.only) and not name.startswith("T "):
+        if name.startswith(tuple(options.only)) and not name.startswith("T "):
             longest = world.measure(prepare, units=False)
             found.append((longest.cost, longest.slices, name))
             print(f"{longest.cost * 1000:9.1f} ms {longest.slices:7} callbacks  {name}", flush=True)

@@ -192,7 +192,7 @@ def test_other_clients_continue_while_the_store_fails(port: StoredPort) -> None:
 
 
 def test_a_large_transaction_is_recorded_in_pieces(port: StoredPort) -> None:
-    data = '"' + "x" * (PIECE_SIZE // 40) + '"'
+    data = '"' + "x" * (PIECE_SIZE // 16) + '"'
     port.begin(*[put(jid, data) for jid in ALL])
     sizes = []
     while not port.jids:
@@ -214,7 +214,7 @@ def test_a_large_transaction_is_recorded_in_pieces(port: StoredPort) -> None:
 
 
 def test_a_refused_piece_refuses_the_transaction_and_leaves_no_piece(port: StoredPort) -> None:
-    data = '"' + "x" * (PIECE_SIZE // 40) + '"'
+    data = '"' + "x" * (PIECE_SIZE // 16) + '"'
     port.begin(*[put(jid, data) for jid in ALL])
     for _ in range(5):
         port.step()

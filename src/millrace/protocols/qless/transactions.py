@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from .connection import QlessConnection
     from .hub import QlessHub
 
-#: The cost of one step: a short command costs 1, a slice of a long command more.
-STEP_COST: Final = 100
-SLICE_COST: Final = 50
+#: The cost of one step. A short command costs 1, and a slice of a long command ends the step.
+STEP_COST: Final = 30
+SLICE_COST: Final = STEP_COST
 #: Steps of one transaction for which the other clients of the port wait. The maximum number of
-#: short commands needs half of them.
-MAX_EXCLUSIVE_STEPS: Final = 200
+#: short commands needs two thirds of them.
+MAX_EXCLUSIVE_STEPS: Final = 500
 #: The name of the alarm for the next step.
 NEXT_STEP: Final = "transactions"
 
@@ -66,6 +66,7 @@ class QueuedCommands:
     __slots__ = (
         "_connection",
         "_engine",
+        "_is_long",
         "_now",
         "_parts",
         "_queued",
@@ -84,6 +85,8 @@ class QueuedCommands:
         #: None if it changes nothing.
         self._redo = redo
         self._now = now
+        #: The current command has taken a slice.
+        self._is_long = False
         #: The encoded replies of the commands that are done.
         self._parts: list[bytes] = []
         #: The remaining cost of the current step.
@@ -136,6 +139,7 @@ class QueuedCommands:
         room = MAX_REPLY_BYTES - sum(map(len, parts))
         while len(parts) < len(self._queued):
             command, words = self._queued[len(parts)]
+            self._is_long = False
             answer: Any = connection.perform(command, words[1:], self._now)
             if isinstance(answer, Generator):
                 answer = yield from self._finish(answer)
@@ -146,7 +150,7 @@ class QueuedCommands:
                 part = encode(Error(TOO_LARGE), connection.resp_version)
             room -= len(part)
             parts.append(part)
-            yield from self._count(1)
+            yield from self._count(SLICE_COST if self._is_long else 1)
 
     def _takes_steps(self) -> bool:
         return len(self._queued) >= STEP_COST and not self._engine.unavailable_reason
@@ -156,20 +160,21 @@ class QueuedCommands:
         step = WorkStep(work)
         try:
             while (answer := self._connection.attempt(step)) is step:
-                yield from self._count(SLICE_COST)
+                self._is_long = True
+                yield from self._count(SLICE_COST, is_done=False)
         finally:
             work.close()
         return answer
 
-    def _count(self, cost: int) -> Iterator[None]:
-        """End the step if its cost is reached."""
+    def _count(self, cost: int, *, is_done: bool = True) -> Iterator[None]:
+        """End the step if its cost is reached. `is_done`: the current command has ended."""
         self._room -= cost
         if self._room > 0:
             return
         self._room = STEP_COST
         done, connection = len(self._parts), self._connection
         if self._redo is not None and self._engine.version != self._version:
-            leases = cost == SLICE_COST and connection.hub.is_pop
+            leases = not is_done and connection.hub.is_pop
             self._redo.move_to(Position(done, connection.database, leases))
         yield from self._pause()
 
