@@ -7,6 +7,8 @@ import pytest
 
 from admin_room import Room
 from millrace.admin import jobs
+from millrace.engine.errors import PayloadDamaged
+from millrace.engine.job import Job
 from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.records import JobDetail
 from wires import SECOND, START
@@ -197,3 +199,57 @@ def test_a_list_marks_shortened_names_and_omitted_tags(room):
     room.push("z", "plain")
     found = {row["queue"]: row["truncated"] for row in room.asks(search={"query": {}})["jobs"]}
     assert found == {"long": True, "tagged": True, "plain": False}
+
+
+# A damaged payload
+
+
+class DamagedReader:
+    """The payloads of all jobs are damaged."""
+
+    def read(self, seq: int) -> bytes:
+        raise PayloadDamaged(seq, "it does not match its checksum")
+
+    def read_part(self, seq: int, start: int, size: int) -> bytes:
+        return self.read(seq)
+
+
+def damaged_job(room: Room, jid: str = "a1", size: int = 10) -> Job:
+    job = room.push(jid)
+    room.engine.payloads.reader = DamagedReader()
+    job.inline_payload, job.stored_size = b"", size
+    return job
+
+
+def test_the_damaged_payload_of_a_job(room):
+    damaged_job(room)
+    reply = room.asks(job={"id": "a1"})
+    assert reply["payload_error"] == (
+        "the payload of job 1 is damaged: it does not match its checksum"
+    )
+    assert reply["job"]["payload"] == ""
+    (listed,) = room.asks(search={"query": {}})["jobs"]
+    assert (listed["jid"], listed["payload"]) == ("a1", "")
+
+
+def test_a_search_finds_a_job_with_a_damaged_payload_by_its_id(room):
+    damaged_job(room)
+    assert not room.asks(search={"query": {"text": ["nothing"]}})["jobs"]
+    assert room.asks(search={"query": {"text": ["a1"]}})["jobs"]
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_a_dead_job_with_a_damaged_payload_can_be_deleted(room, size):
+    room.engine.payloads.fetcher = lambda _: None
+    job = damaged_job(room, size=size)
+    room.push("a2")
+    if size == 10:
+        assert room.lease().jid == "a2"
+    else:  # another thread reads it after the lease
+        assert room.lease() is job
+        room.engine.bury_damaged(job, room.now, "the payload of job 1 is damaged")
+    reply = room.asks(job={"id": "a1"})
+    assert reply["job"]["state"] == "dead"
+    assert reply["payload_error"].startswith("the payload of job 1 is damaged: ")
+    room.act("delete", "a1")
+    assert job.seq not in room.engine.jobs

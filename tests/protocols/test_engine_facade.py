@@ -75,7 +75,17 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
 #: Verbs and views of a job that the caller has found through the engine.
 OF_A_JOB = {
     *("payload", "payload_part", "time_of", "lease_job", "reclaim", "renew", "release"),
-    *("complete", "fail", "cancel", "kill", "retry_now", "update", "set_rank", "block"),
+    *(
+        "complete",
+        "fail",
+        "bury_damaged",
+        "cancel",
+        "kill",
+        "retry_now",
+        "update",
+        "set_rank",
+        "block",
+    ),
     *("block_staged", "unblock", "remove_blockers", "set_tags", "log"),
 }
 #: Verbs and views that concern neither a job nor a queue, or only the connection of the caller.

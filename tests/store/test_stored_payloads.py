@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 
 import millrace.store.sqlite.reader
+from millrace.engine.errors import PayloadDamaged
 from millrace.store import SqliteStore, StoreDamaged
 from millrace.store.sqlite.check import check_folder
 from millrace.store.sqlite.payloads import MAX_INLINE_PAYLOAD
@@ -229,7 +230,7 @@ def test_damage_during_operation_is_found_by_the_reader(scene, store):
     job = scene.push(payload=LARGE)
     commit(scene.engine, store)
     store._db.execute("UPDATE payloads SET payload = zeroblob(length(payload))")
-    with pytest.raises(StoreDamaged, match="payload of job 1"):
+    with pytest.raises(PayloadDamaged, match="payload of job 1"):
         scene.engine.payload(job)
 
 
@@ -238,7 +239,7 @@ def test_damage_of_the_payload_is_found_by_the_reader_of_a_part(scene, store):
     commit(scene.engine, store)
     assert scene.engine.payload_part(job, len(LARGE) - 5, 50) == LARGE[-5:]
     store._db.execute("UPDATE payloads SET payload = zeroblob(length(payload))")
-    with pytest.raises(StoreDamaged, match="payload of job 1"):
+    with pytest.raises(PayloadDamaged, match="payload of job 1"):
         scene.engine.payload_part(job, 100, 50)
 
 
@@ -266,7 +267,8 @@ def test_a_damaged_payload_of_a_large_database_is_found_when_it_is_read(
     edit(folder, f"UPDATE payloads SET payload = zeroblob({len(LARGE)}) WHERE seq = {damaged.seq}")
     assert f"payload of job {damaged.seq}" in check_folder(folder).problems[0]
     engine = recover(open_store())
-    with pytest.raises(StoreDamaged, match=f"payload of job {damaged.seq} does not match"):
+    text = f"the payload of job {damaged.seq} is damaged: it does not match its checksum"
+    with pytest.raises(PayloadDamaged, match=text):
         engine.payload(engine.jobs[damaged.seq])
     assert engine.payload(engine.jobs[other.seq]) == LARGE
 
@@ -357,7 +359,7 @@ def test_a_damaged_payload_does_not_affect_the_jobs_before_it(scene, store):
     store._db.execute("UPDATE payloads SET payload = zeroblob(length(payload)) WHERE seq = 9")
     for job in jobs:
         if job.seq == 9:
-            with pytest.raises(StoreDamaged, match="payload of job 9"):
+            with pytest.raises(PayloadDamaged, match="payload of job 9"):
                 scene.engine.payload(job)
         else:
             assert scene.engine.payload(job) == payload_of(job.seq)

@@ -579,6 +579,22 @@ def test_the_payload_as_a_file() -> None:
     assert answer.headers["content-disposition"] == 'attachment; filename="a_b.payload"'
 
 
+def test_a_damaged_payload() -> None:
+    """The page shows the job with the error. The API and the download return it."""
+    text = "the payload of job 1 is damaged: it does not match its checksum"
+    told = world(job=detail(job_row(state="dead"), payload_error=text))
+    step = "Run `millrace check` on the server."
+    page = go(told, "/jobs/a")
+    assert page.status == 200
+    assert "The payload of job 1 is damaged: it does not match its checksum." in page.text
+    assert 'value="delete"' in page.text
+    for path in ("/api/v1/jobs/a", "/api/v1/jobs/a/payload", "/jobs/a/payload"):
+        answer = go(told, path)
+        assert answer.status == 500
+        assert "he payload of job 1 is damaged: it does not match its checksum." in answer.text
+        assert step in answer.text
+
+
 def test_a_large_payload_is_sent_in_parts() -> None:
     data, row = b"0123456789", job_row(size=10)
     told = world(job=lambda request_of: detail(row, payload=data[request_of.offset :][:4]))

@@ -11,6 +11,7 @@ from typing import Final
 
 from millrace.engine.job import Job, payload_size
 from millrace.engine.states import DEAD, SCHEDULED, STATE_NAMES
+from millrace.protocols.errors import PayloadDamaged
 from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.records import MAX_TERM, MAX_TERMS, JobFilter
 
@@ -156,9 +157,15 @@ class FilterMatcher:
     def has_words(self, job: Job) -> bool:
         """Return whether the job contains all search terms. Use it for jobs with a low `cost`."""
         for word in self.terms:
-            if not word.is_within(self._hub.engine.payload(job)) and not _names(word, job):
+            if not self._is_in_payload(word, job) and not _names(word, job):
                 return False
         return True
+
+    def _is_in_payload(self, word: TextPattern, job: Job) -> bool:
+        try:
+            return word.is_within(self._hub.engine.payload(job))
+        except PayloadDamaged:
+            return False
 
     def through(self, job: Job) -> Iterator[bool | None]:
         """Search a job of any size in chunks. Yield None after each chunk, and finally the result
@@ -169,7 +176,10 @@ class FilterMatcher:
                 continue
             step = word.piece - word.margin
             for at in range(0, max(1, payload_size(job)), step):
-                found = word.is_within(self._hub.engine.payload_part(job, at, word.piece))
+                try:
+                    found = word.is_within(self._hub.engine.payload_part(job, at, word.piece))
+                except PayloadDamaged:
+                    found = False
                 yield None
                 if found:
                     break

@@ -7,10 +7,13 @@ from typing import Any, Final, cast
 import msgspec
 
 from millrace.engine.annotations import read_details
+from millrace.engine.attempts import DAMAGED_GROUP
 from millrace.engine.details import JobDetails
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, Failure, Job, payload_size
-from millrace.engine.states import STATE_NAMES
+from millrace.engine.payloads import MAX_DIRECT_READ
+from millrace.engine.states import DEAD, STATE_NAMES
+from millrace.protocols.errors import PayloadDamaged
 from millrace.protocols.faktory.rails import wrapped_class
 from millrace.protocols.qless.job_view import state_of
 from millrace.protocols.registry import FAKTORY, GOQUEUE, PROTOCOL_NAMES, QLESS, WORKQ
@@ -45,11 +48,35 @@ _decode = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+def _payload_part(engine: Engine, job: Job, start: int) -> bytes:
+    """Return a part of the payload. Only a payload that is read as a whole can be verified; for
+    others, the last failure of the job tells whether a worker found it damaged.
+    """
+    if 0 < job.stored_size <= MAX_DIRECT_READ:
+        return engine.payload(job)[start:]
+    failure = job.failure
+    if failure is not None and failure.group == DAMAGED_GROUP and job.state == DEAD:
+        raise PayloadDamaged(job.seq, "see its last failure")
+    return engine.payload_part(job, start, MAX_DETAIL_BYTES)
+
+
+def payload_excerpt(engine: Engine, job: Job) -> bytes:
+    """Return the start of the payload for a list; empty if the payload is damaged."""
+    try:
+        return engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE)
+    except PayloadDamaged:
+        return b""
+
+
 def get_job(hub: AdminService, request: GetJob, now: int) -> JobDetail:
     found = _find(hub.engine, request)
     failure, extra = found.failure, found.extra
     record = job_record(hub, found)
-    record.payload = hub.engine.payload_part(found, max(0, request.offset), MAX_DETAIL_BYTES)
+    try:
+        record.payload = _payload_part(hub.engine, found, max(0, request.offset))
+        payload_error = ""
+    except PayloadDamaged as damage:
+        record.payload, payload_error = b"", str(damage)
     result = None if extra is None else extra.result
     return JobDetail(
         job=record,
@@ -71,6 +98,7 @@ def get_job(hub: AdminService, request: GetJob, now: int) -> JobDetail:
         result=None if result is None else result[:MAX_DETAIL_BYTES],
         load="" if extra is None else extra.load,
         earlier_failures=[] if failure is None else _earlier_failures(failure),
+        payload_error=payload_error,
     )
 
 
@@ -266,7 +294,7 @@ def job_record(hub: AdminService, job: Job) -> JobRecord:
         failure=_failure(failure),
         tags=[] if extra is None else list(extra.tags),
         tracked=job.jid in hub.engine.annotations.tracked,
-        payload=hub.engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE),
+        payload=payload_excerpt(hub.engine, job),
         size=payload_size(job),
         wrapped_class=wrapped_class(hub.engine, job),
         truncated=failure is not None and len(failure.message) > MAX_MESSAGE_SIZE,

@@ -15,7 +15,7 @@ from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.records import HeldJob, ListWorkers, Ok, WorkerAction, WorkerPage, WorkerRecord
 
 from .errors import AdminError, TargetNotFound, require_writable
-from .jobs import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, shorten, time_or_zero
+from .jobs import MAX_PAGE_TEXT, payload_excerpt, shorten, time_or_zero
 from .query_language import quoted
 from .scans import page_of
 from .service import AdminService
@@ -156,7 +156,7 @@ def _held(engine: Engine, job: Job) -> HeldJob:
         kind=shorten(job.kind),
         leased_at=job.leased_at,
         deadline=deadline,
-        payload=engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE),
+        payload=payload_excerpt(engine, job),
     )
 
 

@@ -134,6 +134,7 @@ def job_command(remote: "Remote", jid: JobId, *, json: bool) -> None:
         [
             ("error", failure.get("group")),
             ("message", failure.get("message")),
+            ("payload error", detail.get("payload_error")),
             ("result", detail.get("result", detail.get("result_base64"))),
         ]
     )

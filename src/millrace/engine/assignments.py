@@ -61,6 +61,8 @@ class Assignments:
                 job = queue.ready.pop()
             else:
                 job = self._limits.next_job(queue, now, concurrency_checked=engine.caller.own_clock)
+            while job is not None and job.stored_size and self._bury_if_damaged(job, queue, now):
+                job = self._next_job(queue, now, concurrency_checked=engine.caller.own_clock)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now, until, since):
                     engine.caller.must_wait = True
@@ -85,6 +87,10 @@ class Assignments:
             index = engine.random.randrange(len(found)) if len(found) > 1 else 0
             queue = found[index]
             job = self._next_job(queue, now)
+            if job is not None and job.stored_size and self._bury_if_damaged(job, queue, now):
+                if not queue.counts[READY]:
+                    del found[index]
+                continue
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now):
                     engine.caller.must_wait = True
@@ -135,10 +141,14 @@ class Assignments:
                 return
 
     def _serve_first(self, queue: Queue, now: int) -> bool:
-        """Lease the first ready job to the first waiter; False if there is none."""
+        """Lease the first ready job to the first waiter; False if there is none. A job with a
+        damaged payload dies instead.
+        """
         job = self._next_job(queue, now)
         if job is None:
             return False
+        if job.stored_size and self._bury_if_damaged(job, queue, now):
+            return True
         if not queue.waiters:  # `_next_job` can unpark jobs and give them to these waiters
             queue.ready.add(job)
             return False
@@ -200,9 +210,21 @@ class Assignments:
         for queue in list(self._queues.values()):
             self.serve_waiters(queue, now)
 
-    def _next_job(self, queue: Queue, now: int) -> Job | None:
+    def _next_job(self, queue: Queue, now: int, *, concurrency_checked: bool = False) -> Job | None:
         """Remove the next ready job that the limits permit from its queue, and return it."""
-        return self._limits.next_job(queue, now) if self._limits.in_use else queue.ready.pop()
+        if not self._limits.in_use:
+            return queue.ready.pop()
+        return self._limits.next_job(queue, now, concurrency_checked=concurrency_checked)
+
+    def _bury_if_damaged(self, job: Job, queue: Queue, now: int) -> bool:
+        """Whether a job that was removed from the ready jobs of its queue has a damaged payload.
+        The job is then dead.
+        """
+        damage = self._engine.payloads.find_damage(job)
+        if damage:
+            queue.ready.add(job)
+            self._engine.attempts.bury_damaged(job, now, damage)
+        return bool(damage)
 
     def _lease_to(
         self,

@@ -31,6 +31,8 @@ MAX_EARLIER_FAILURES: Final = 10
 MAX_EARLIER_BACKTRACE_CHARS: Final = 8_000
 #: Maximum number of characters of the message of each earlier failure.
 MAX_EARLIER_MESSAGE_CHARS: Final = 300
+#: The failure group of jobs with a damaged payload.
+DAMAGED_GROUP: Final = "PayloadDamaged"
 
 
 class Attempts:
@@ -241,6 +243,27 @@ class Attempts:
         self._transitions.apply(job, self._queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self.fail_dependents(job, now)
         engine.caller.must_wait = True
+
+    def bury_damaged(self, job: Job, now: int, message: str) -> None:
+        """Move a ready or leased job to the dead set because its payload is damaged. Neither a
+        retry nor a dead queue gives the job to another worker.
+        """
+        if job.extra is not None:
+            job.extra.dead_queue = ""
+        message = f"{message}; run millrace check"
+        self.fail(
+            job,
+            now,
+            NO_PROTOCOL,
+            DAMAGED_GROUP,
+            message,
+            [],
+            allow_unleased=True,
+            final=True,
+        )
+        found = self._engine.payloads.damage_found
+        if found is not None:
+            found(job, message)
 
     def retry_now(self, job: Job, now: int) -> None:
         """Make a scheduled or dead job ready now."""

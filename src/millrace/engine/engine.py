@@ -35,6 +35,7 @@ from .recurring import RecurringJobs
 from .removal import Removal
 from .restoration import Restoration
 from .retention import RETENTION_SETTING, with_queue_retention
+from .states import READY
 from .statistics import QueueDay
 from .tables import Tables, VisibleDays
 from .timers import UNAVAILABLE_RETRY
@@ -260,9 +261,17 @@ class Engine(EngineState):
         now: int,
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
-    ) -> None:
-        """Lease this ready job; `since` as in `lease`."""
+    ) -> bool:
+        """Lease this ready job; `since` as in `lease`. Return False if its payload is damaged: the
+        job is dead then.
+        """
+        if job.stored_size and job.state == READY:
+            damage = self.payloads.find_damage(job)
+            if damage:
+                self.attempts.bury_damaged(job, now, damage)
+                return False
         self.assignments.lease_job(job, holder, actor, now, until, since)
+        return True
 
     def reclaim(
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
@@ -382,6 +391,10 @@ class Engine(EngineState):
             counts_failure,
             removes_queue,
         )
+
+    def bury_damaged(self, job: Job, now: int, message: str) -> None:
+        """Move a ready or leased job with a damaged payload to the dead set."""
+        self.attempts.bury_damaged(job, now, message)
 
     def cancel(
         self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False

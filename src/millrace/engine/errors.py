@@ -28,5 +28,12 @@ class ClientError(Exception):
     """The client's command cannot be executed. The text becomes the error reply."""
 
 
+class PayloadDamaged(ClientError):
+    """The payload of a job in the store is damaged."""
+
+    def __init__(self, seq: int, reason: str) -> None:
+        super().__init__(f"the payload of job {seq} is damaged: {reason}")
+
+
 class QueueRefused(ClientError):
     """The rule of the caller does not allow the queue or the command."""

@@ -351,16 +351,23 @@ class Connection:
 
     def handle_payloads_read(self, read: PayloadRead, now: int) -> None:
         """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
-        the meantime.
+        the meantime. A job with a damaged payload dies.
         """
         lease_read = self.lease_read
         if lease_read is None or lease_read.read is not read or read.payloads is None:
             return
         if read.error is not None:
             raise read.error  # the server closes the connection and returns the leases
+        if read.damaged:
+            self.require_store()  # raises, with the same consequence
         self.lease_read = None
         self.caller.must_wait = lease_read.must_wait
         leased = self.still_leased(lease_read)
+        for job in leased:
+            if job.seq in read.damaged:
+                self.engine.bury_damaged(job, now, str(read.damaged[job.seq]))
+        if read.damaged:
+            leased = self.still_leased(lease_read)
         if not leased:
             self.caller.wait()
             self.timed_out(now)

@@ -2,10 +2,10 @@
 
 from mypy_extensions import mypyc_attr
 
-from millrace.engine.errors import ClientError
+from millrace.engine.errors import ClientError, PayloadDamaged
 from millrace.records import Code
 
-__all__ = ["BadJson", "ClientError", "CodedError", "StoreUnavailable"]
+__all__ = ["BadJson", "ClientError", "CodedError", "PayloadDamaged", "StoreUnavailable"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -18,7 +18,7 @@ def is_large(engine: Engine, job: Job) -> bool:
 
 def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
     """Yield until a large payload is in memory. `engine.payload` returns it until `release_payload`
-    is called.
+    is called. Raise PayloadDamaged if the payload is damaged.
     """
     if job.stored_size <= MAX_DIRECT_READ or engine.payloads.fetcher is None:
         return
@@ -27,6 +27,8 @@ def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
     while read.payloads is None:
         engine.payloads.awaited = read
         yield
+    if job.seq in read.damaged:
+        raise read.damaged[job.seq]
     engine.payloads.fetched.update(read.payloads)
 
 

@@ -200,6 +200,10 @@ class JobDetail(Record):
             "Up to ten failures with backtraces before the last one, newest first.",
         ),
     ] = []
+    payload_error: Annotated[
+        str,
+        Doc("Payload error", "Why the payload cannot be shown; else empty.", optional=True),
+    ] = ""
 
 
 class JobExplanation(Record):

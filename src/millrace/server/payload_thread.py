@@ -5,6 +5,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 
+from millrace.engine.errors import PayloadDamaged
 from millrace.engine.payloads import PayloadRead, PayloadReader
 
 #: Called on the thread of the loop after a read.
@@ -43,7 +44,10 @@ class PayloadThread:
                 payloads: dict[int, bytes] = {}
                 try:
                     for seq in read.seqs:
-                        payloads[seq] = reader.read_large(seq)
+                        try:
+                            payloads[seq] = reader.read_large(seq)
+                        except PayloadDamaged as damage:
+                            read.damaged[seq] = damage
                 except Exception as error:
                     read.error = error
                 try:

@@ -53,6 +53,11 @@ class Listener(NamedTuple):
     path: Path | None = None
 
 
+def log_damaged_payload(job: Job, message: str) -> None:
+    """Log that a job is dead because its payload is damaged. The message contains the seq."""
+    log.error("Moved job %s of queue %s to the dead set: %s.", job.jid, job.queue, message)
+
+
 class Server:
     """All objects that the event loop uses. `listen` and `stop` are called once."""
 
@@ -93,6 +98,7 @@ class Server:
             on_turn_end=self._turn_finished,
             commits=commits,
         )
+        engine.payloads.damage_found = log_damaged_payload
         self._payloads: PayloadThread | None = None
         if store is not None and store.payload_reader is not None:
             self._payloads = PayloadThread(self.loop, store.payload_reader, self._payloads_read)

@@ -173,14 +173,23 @@ def hexdump(payload: bytes) -> str:
     )
 
 
+def require_payload(detail: JobDetail) -> None:
+    """Raise an HttpError if the payload is damaged."""
+    if detail.payload_error:
+        text = detail.payload_error
+        raise HttpError(500, f"{text[:1].upper()}{text[1:]}. Run `millrace check` on the server.")
+
+
 async def whole(context: RequestContext, detail: JobDetail) -> bytes:
     """Return a job's whole payload. The server sends a large payload in parts, so that it does not
     delay other requests.
     """
+    require_payload(detail)
     found, job = bytearray(detail.job.payload), detail.job
     while len(found) < job.size:
         asked = GetJob(job.jid, job.seq, offset=len(found))
         piece = await context.ask(JobDetail, job=asked)
+        require_payload(piece)
         if not piece.job.payload or piece.job.size != job.size:
             raise HttpError(409, "The payload changed. Try again.")
         found += piece.job.payload

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from millrace.engine.discarded import taken
-from millrace.engine.job import SECOND, NewJob
+from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.protocols import go_json
-from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.errors import BadJson, ClientError, PayloadDamaged
 
 from . import extensions, work_unit
 from .replies import MAX_ERROR, OK_REPLY, encode_bulk, error_reply, require_argument
@@ -59,13 +59,20 @@ def push_once(connection: "FaktoryConnection", push: NewJob, now: int) -> None:
                 job.state in {READY, SCHEDULED, BLOCKED}
                 and not job.attempt
                 and now - job.created < RESEND_PERIOD
-                and work_unit.is_same_unit(job, engine.payload(job), push)
+                and _is_same_unit(connection, job, push)
             ):
                 connection.caller.wait()
                 return
     if extensions.may_have_extensions(push):
         extensions.apply_extensions(push, engine)
     engine.push(push, now)
+
+
+def _is_same_unit(connection: "FaktoryConnection", job: Job, push: NewJob) -> bool:
+    try:
+        return work_unit.is_same_unit(job, connection.engine.payload(job), push)
+    except PayloadDamaged:
+        return False
 
 
 def push_bulk(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:

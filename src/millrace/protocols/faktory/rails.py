@@ -6,6 +6,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, payload_size
+from millrace.protocols.errors import PayloadDamaged
 from millrace.protocols.registry import FAKTORY
 
 WRAPPER: Final = "ActiveJob::QueueAdapters::FaktoryAdapter::JobWrapper"
@@ -40,7 +41,10 @@ def wrapped_class(engine: Engine, job: Job) -> str:
         return ""
     if name not in MAILERS or payload_size(job) > MAX_PAYLOAD:
         return name
-    return _mailer_method(engine.payload(job)) or name
+    try:
+        return _mailer_method(engine.payload(job)) or name
+    except PayloadDamaged:
+        return name
 
 
 def _mailer_method(payload: bytes) -> str:

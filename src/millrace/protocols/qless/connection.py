@@ -11,7 +11,7 @@ from typing import Any, Final
 from millrace.engine.errors import QueueRefused
 from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
-from millrace.protocols.errors import ClientError, StoreUnavailable
+from millrace.protocols.errors import ClientError, PayloadDamaged, StoreUnavailable
 from millrace.protocols.registry import QLESS
 from millrace.protocols.web_clients import is_web_request
 
@@ -245,6 +245,8 @@ class QlessConnection(Connection):
             found = Error(f"ERR user_script:1: {problem}")
         except QueueRefused as problem:
             found = Error(f"NOPERM {problem}")
+        except PayloadDamaged as problem:
+            found = Error(f"ERR {problem}")
         except ClientError as problem:
             found = Error(str(problem))
         except ChangeRefused:

@@ -6,6 +6,8 @@ from typing import Any, Final
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.recurring import MAX_SPAWNED
+from millrace.engine.states import LEASED
+from millrace.protocols.errors import PayloadDamaged
 from millrace.protocols.payload_reads import is_large, read_ahead, release_payload
 
 from . import locks
@@ -37,7 +39,8 @@ def reply_with_jobs(
     if count is None or count <= MAX_JOBS_PER_STEP:
         jobs: list[Job] = api.run_command(call.command, call.now, call.args)
         if any(is_large(api.engine, job) for job in jobs):
-            return encode_jobs_in_slices(api.qless, jobs, write, finish)
+            popped_at = call.now if call.command == "pop" else None
+            return encode_jobs_in_slices(api.qless, jobs, write, finish, popped_at)
         return finish([encode_job(api.qless, job, write) for job in jobs])
     if call.command == "pop":
         return _pop(api, call, count, write, finish)
@@ -65,7 +68,7 @@ def _pop(
         jobs, spawned = locks.pop_some(api.qless, call.now, args, max_spawned)
         max_spawned -= spawned
         for job in jobs:
-            row = yield from _encode_job_in_slices(api.qless, job, write)
+            row = yield from _encode_job_in_slices(api.qless, job, write, call.now)
             if row:
                 found.append(row)
                 size += len(row)
@@ -82,12 +85,25 @@ def encode_job(q: QlessState, job: Job, write: JobWriter) -> bytes:
     return with_data(q.engine, job, write(q, job))
 
 
-def _encode_job_in_slices(q: QlessState, job: Job, write: JobWriter) -> Generator[None, None, Row]:
-    """Encode a job, large data in slices. Return an empty text if it is removed meanwhile."""
+def _encode_job_in_slices(
+    q: QlessState, job: Job, write: JobWriter, popped_at: int | None = None
+) -> Generator[None, None, Row]:
+    """Encode a job, large data in slices. Return an empty text if it is removed meanwhile, or if a
+    popped job dies because its data is damaged.
+    """
     engine = q.engine
     if not is_large(engine, job):
         return encode_job(q, job, write) if job.seq in engine.tables.jobs else b""
-    yield from read_ahead(engine, job)
+    attempt = job.attempt
+    try:
+        yield from read_ahead(engine, job)
+    except PayloadDamaged as damage:
+        is_held = job.attempt == attempt and job.state == LEASED and engine.job(job.seq) is job
+        if popped_at is None or engine.unavailable_reason:
+            raise
+        if is_held:
+            engine.bury_damaged(job, popped_at, str(damage))
+        return b""
     try:
         if job.seq not in engine.tables.jobs:
             return b""
@@ -142,13 +158,14 @@ def encode_jobs_in_slices(
     jobs: Iterable[Job | None],
     write: JobWriter,
     finish: Callable[[list[Any]], Reply],
+    popped_at: int | None = None,
 ) -> Generator[None, None, Reply]:
     """Encode jobs up to the maximum size of a reply. Jobs removed between slices are skipped."""
     found: list[Row] = []
     size = 0
     for number, job in enumerate(jobs, 1):
         if job is not None and size < MAX_REPLY_BYTES:
-            row = yield from _encode_job_in_slices(q, job, write)
+            row = yield from _encode_job_in_slices(q, job, write, popped_at)
             if row:
                 found.append(row)
                 size += len(row)

@@ -55,13 +55,15 @@ def pop_some(q: QlessState, now: int, args: Args, max_spawned: int) -> tuple[lis
     if count <= 0:
         return [], 0
     until = now + q.options.heartbeat(queue)
-    popped: list[Job] = []
     usage: dict[str, int] = {}
-    for job in _end_expired_locks(q, queue, now, count, usage):
-        # The loss of the old locks may have freed room that other waiting clients have taken since.
-        if job.state == READY and q.throttles.has_room_again(job, usage, now):
-            engine.lease_job(job, worker, QLESS, now, until, wait_start)
-            popped.append(job)
+    # The loss of the old locks may have freed room that other waiting clients have taken since.
+    popped = [
+        job
+        for job in _end_expired_locks(q, queue, now, count, usage)
+        if job.state == READY
+        and q.throttles.has_room_again(job, usage, now)
+        and engine.lease_job(job, worker, QLESS, now, until, wait_start)
+    ]
     throttled = bool(q.throttles)
     if throttled and not q.throttles.has_room(queue, now):
         count = len(popped)

@@ -148,11 +148,10 @@ class Throttles:
                 break
             for job in found:
                 tid = self._limits.full_key(job, now)
-                if tid is None:
-                    self.q.engine.lease_job(job, worker, QLESS, now, until, wait_start)
-                    popped.append(job)
-                else:
+                if tid is not None:
                     self.park(job, tid, now)
+                elif self.q.engine.lease_job(job, worker, QLESS, now, until, wait_start):
+                    popped.append(job)
             rounds -= 1
         return popped
 

@@ -14,7 +14,7 @@ from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.engine.waiters import UNDONE, JobOutcome, Waiter
 from millrace.protocols.buffers import ByteBuffer
 from millrace.protocols.connection import Connection, FixedReply, Reply
-from millrace.protocols.errors import ClientError, StoreUnavailable
+from millrace.protocols.errors import ClientError, PayloadDamaged, StoreUnavailable
 from millrace.protocols.registry import WORKQ
 from millrace.protocols.slices import SLICE_SIZE
 from millrace.protocols.web_clients import is_web_request
@@ -43,6 +43,10 @@ MAX_MESSAGE: Final = 1000
 
 def client_error(text: str) -> bytes:
     return b"-CLIENT-ERROR %b\r\n" % text.encode()
+
+
+def server_error(text: str) -> bytes:
+    return b"-SERVER-ERROR %b\r\n" % text.encode()
 
 
 class WorkqCommand(NamedTuple):
@@ -230,6 +234,8 @@ class WorkqConnection(Connection):
             self.caller.wait()
         try:
             command.handler(self, args, flags, block, now)
+        except PayloadDamaged as damage:
+            self.reply_error(server_error(str(damage)))
         except ClientError as problem:
             self.reply_error(client_error(str(problem)))
         except UnknownObject:
@@ -240,7 +246,7 @@ class WorkqConnection(Connection):
         self.reply(reply)
 
     def unavailable_reply(self, reason: str) -> bytes:
-        return b"-SERVER-ERROR %b\r\n" % str(StoreUnavailable(reason)).encode()
+        return server_error(str(StoreUnavailable(reason)))
 
     # The end of a connection
 
@@ -488,7 +494,17 @@ class WorkqConnection(Connection):
         """
         engine = self.engine
         is_durable = is_begun and not self.caller.must_wait
-        for piece in pieces:
+        while True:
+            try:
+                piece = next(pieces)
+            except StopIteration:
+                return
+            except PayloadDamaged as damage:
+                if is_begun:
+                    self.closing = True
+                else:
+                    self.reply_error(server_error(str(damage)))
+                return
             if piece and not is_begun:
                 self.caller.wait()
                 self.reply(piece)

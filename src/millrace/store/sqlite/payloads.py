@@ -7,7 +7,8 @@ job.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Final
@@ -15,8 +16,9 @@ from typing import Final
 import msgspec
 
 from millrace.engine.change_set import ChangeSet
+from millrace.engine.errors import PayloadDamaged
 from millrace.engine.seq_set import SeqSet
-from millrace.store.errors import ChecksumError
+from millrace.store.errors import StoreDamaged
 
 from . import checksums
 from .checksums import TurnSummary
@@ -170,7 +172,10 @@ class SqlitePayloadReader:
             if known is not None:
                 return known
             if is_next:
-                self._read_ahead(seq)
+                try:
+                    self._read_ahead(seq)
+                except StoreDamaged:  # of this row, or of another one
+                    self._ahead = {}
                 return self._ahead.pop(seq, None) or self._read(seq)
         return self._read(seq)
 
@@ -195,14 +200,14 @@ class SqlitePayloadReader:
             }
 
     def _read(self, seq: int) -> bytes:
-        with translate_errors(self._path), translate_record_errors(self._path):
+        with self._reading(seq):
             rows = self._open().execute("SELECT sum, payload FROM payloads WHERE seq = ?", (seq,))
             for checksum, payload in rows.fetchall():
                 return _checked(seq, payload, checksum)
         return b""
 
     def read_large(self, seq: int) -> bytes:
-        with translate_errors(self._path), translate_record_errors(self._path):
+        with self._reading(seq):
             db = self._open()
             db.execute("BEGIN")
             try:
@@ -218,7 +223,7 @@ class SqlitePayloadReader:
         return b""
 
     def read_part(self, seq: int, start: int, size: int) -> bytes:
-        with translate_errors(self._path), translate_record_errors(self._path):
+        with self._reading(seq):
             db = self._open()
             rows = db.execute("SELECT length(payload) FROM payloads WHERE seq = ?", (seq,))
             length = next((found for (found,) in rows.fetchall()), 0)
@@ -238,6 +243,15 @@ class SqlitePayloadReader:
             self._db.close()
             self._db = None
 
+    @contextmanager
+    def _reading(self, seq: int) -> Iterator[None]:
+        """Translate the errors of a read. Damage of the file fails only the reads that find it."""
+        try:
+            with translate_errors(self._path), translate_record_errors(self._path):
+                yield
+        except StoreDamaged as damage:
+            raise PayloadDamaged(seq, "it cannot be read") from damage
+
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
             self._db = open_read_only(self._path)
@@ -246,5 +260,5 @@ class SqlitePayloadReader:
 
 def _checked(seq: int, payload: bytes, checksum: int) -> bytes:
     if checksums.payload_sum(seq, payload) != checksum:
-        raise ChecksumError(f"the payload of job {seq} does not match its checksum")
+        raise PayloadDamaged(seq, "it does not match its checksum")
     return payload

@@ -30,7 +30,7 @@ from millrace.records import (
 from millrace.web import history
 from millrace.web.context import RequestContext
 from millrace.web.errors import HttpError
-from millrace.web.payload_view import whole
+from millrace.web.payload_view import require_payload, whole
 
 from .endpoints import BYTES
 
@@ -87,7 +87,9 @@ def job_filter(text: str, conditions: FilterBody | None) -> JobFilter:
 
 
 async def job(context: RequestContext, asked: JobParameters) -> JobDetail:
-    return await context.ask(JobDetail, job=GetJob(context.path("id"), asked.number or 0))
+    detail = await context.ask(JobDetail, job=GetJob(context.path("id"), asked.number or 0))
+    require_payload(detail)
+    return detail
 
 
 async def job_payload(context: RequestContext, asked: JobParameters) -> Response:

@@ -50,11 +50,16 @@ TABLE: Final = (
         _JOB + "/payload",
         jobs.job_payload,
         "Get the bytes of a job's payload",
-        refusals=(404, 409),
+        refusals=(404, 409, 500),
         media=BYTES,
     ),
     _get(_JOB + "/events", jobs.job_events, "List the events of a job from the journal"),
-    _get(_JOB, jobs.job, "Get a job, its failure, and the reasons why it is not running"),
+    _get(
+        _JOB,
+        jobs.job,
+        "Get a job, its failure, and the reasons why it is not running",
+        refusals=(404, 500),
+    ),
     *actions.job_routes(_JOB),
     # Bulk actions
     _list("/actions", bulk.actions, "List bulk actions, newest first"),
