@@ -15,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from millrace.config import keys
+from millrace.config import keys, use_protocol_sections
+from millrace.protocols.registry import protocol_sections
+
+use_protocol_sections(protocol_sections)
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 START_TIMEOUT = 30.0

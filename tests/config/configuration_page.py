@@ -6,7 +6,10 @@ Update the page with `.venv/bin/python tests/config/configuration_page.py`.
 import re
 from pathlib import Path
 
-from millrace.config import keys, section_types
+from millrace.config import keys, section_types, use_protocol_sections
+from millrace.protocols.registry import protocol_sections
+
+use_protocol_sections(protocol_sections)
 
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 HEAD = "| key | default | description | reload | flag |\n|---|---|---|---|---|\n"

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.config import ConfigError, ConfigKey, LoadedConfig, keys, load
+from millrace.config import (
+    ConfigError,
+    ConfigKey,
+    LoadedConfig,
+    keys,
+    load,
+    use_protocol_sections,
+)
+from millrace.protocols.registry import protocol_sections
+
+use_protocol_sections(protocol_sections)
 
 
 class Flag(NamedTuple):

@@ -14,6 +14,7 @@ from millrace.config.sections import (
     changed_keys,
     keys,
     section_types,
+    use_protocol_sections,
     value_of,
 )
 from millrace.config.sources import secret_variables
@@ -51,5 +52,6 @@ __all__ = [
     "section_types",
     "toml_duration",
     "toml_size",
+    "use_protocol_sections",
     "value_of",
 ]

@@ -2,12 +2,12 @@
 
 The type of a field defines how a value is read and written; `Doc` describes it. The loader,
 `millrace config`, the flags of `millrace serve` and the reference page follow these declarations.
-The sections of the protocols are in their `settings.py`.
+This package does not know the protocols: a program that uses the configuration first passes their
+sections to `use_protocol_sections`. They are in the `settings.py` of each protocol.
 """
 
 import functools
-from collections.abc import Mapping
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +35,9 @@ from millrace.config.values import (
     min_duration,
     min_size,
 )
-from millrace.protocols.registry import PROTOCOLS
+
+#: Returns the sections of the protocols by name.
+_protocol_sections: Callable[[], Mapping[str, type[Section]]] | None = None
 
 
 class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -312,17 +314,22 @@ class Config:
         return Path(self.lake.path) if self.lake.path else self.server.data / "lake"
 
 
+def use_protocol_sections(sections: Callable[[], Mapping[str, type[Section]]]) -> None:
+    """Use the sections that the function returns as the sections of the protocols. It is called
+    when the configuration is first used.
+    """
+    global _protocol_sections
+    _protocol_sections = sections
+
+
 @functools.cache
 def section_types() -> dict[str, type[Section]]:
     """The types of all sections by name, in the order of the file."""
-    protocols = {
-        row.name: import_module(f"{row.package}.settings").SECTION
-        for row in PROTOCOLS
-        if row.listens
-    }
+    if _protocol_sections is None:
+        raise RuntimeError("use_protocol_sections must be called first")
     return {
         "server": ServerConfig,
-        **protocols,
+        **_protocol_sections(),
         "web": WebConfig,
         "tls": TlsConfig,
         "journal": JournalConfig,

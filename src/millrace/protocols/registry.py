@@ -1,11 +1,12 @@
 """The table of protocols.
 
 A new protocol is one row here and one package with two modules: `settings.py` declares the section
-of the configuration as `SECTION`, `spec.py` the rules and factories as `SPEC`. This module imports
-neither, so that every package can use the names and labels.
+of the configuration as `SECTION`, `spec.py` the rules and factories as `SPEC`. The import of this
+module imports neither, so that every package can use the names and labels.
 """
 
-from typing import Final, NamedTuple
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 #: Codes of the protocols in job records and events. They are on disk: a new one gets the next code.
 WORKQ: Final = 1
@@ -56,3 +57,12 @@ for _row in (
     Protocol(HTTP, "http", "HTTP", "millrace.protocols.http", listens=False),
 ):
     add_protocol(_row)
+
+
+def protocol_sections() -> dict[str, Any]:
+    """The section types of the protocols with a port, by name."""
+    return {
+        row.name: import_module(f"{row.package}.settings").SECTION
+        for row in PROTOCOLS
+        if row.listens
+    }
