@@ -12,6 +12,7 @@ from qless_conversation import SCRIPTS, sha_of
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.engine import Engine
 from millrace.engine.job import SECOND
+from millrace.engine.queues import FORGOTTEN_PREFIX
 from millrace.engine.states import SCHEDULED
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
@@ -477,3 +478,57 @@ def test_a_forgotten_queue_stays_hidden_until_the_next_put(kept: StoredQless, ch
     assert listed() == ["q2"]
     kept.put(96, "d")
     assert sorted(listed()) == ["q", "q2"]
+
+
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("state", ["scheduled", "leased", "blocked", "failed"])
+def test_a_forgotten_queue_without_ready_jobs_stays_hidden(
+    kept: StoredQless, state: str, restarts: int
+) -> None:
+    """Its job becomes ready after a restart as it does without one."""
+    kept.put(1, "other", queue="q2")
+    if state == "blocked":
+        kept.put(1, "a", "depends", '["other"]')
+    else:
+        kept.put(1, "a", delay=50 if state == "scheduled" else 0)
+    if state in {"leased", "failed"}:
+        kept("pop", 2, "q", "w", 1)
+    if state == "failed":
+        kept("fail", 2, "a", "w", "group", "message", "{}")
+    kept("queue.forget", 3, "q")
+    for _ in range(restarts):
+        kept.restarts()
+    if state == "leased":
+        kept("retry", 4, "a", "q", "w")
+    elif state == "failed":
+        kept.engine.retry_now(kept.engine.find("a"), SERVER_NOW)
+    elif state == "blocked":
+        kept("pop", 4, "q2", "w", 1)
+        kept("complete", 5, "other", "w", "q2", "{}")
+    assert kept("pop", 90, "q", "w2", 1)
+    assert [queue["name"] for queue in json.loads(kept("queues", 100))] == ["q2"]
+    kept.put(101, "d")
+    kept.restarts()
+    assert [queue["name"] for queue in json.loads(kept("queues", 102))] == ["q2", "q"]
+    assert not any(key.startswith(FORGOTTEN_PREFIX) for key in kept.engine.settings)
+
+
+def test_a_forgotten_queue_without_jobs_leaves_no_setting(kept: StoredQless) -> None:
+    kept.put(1, "a", delay=50)
+    kept("queue.forget", 3, "q")
+    kept("cancel", 4, "a")
+    kept.restarts()
+    kept.engine.restoration.after_restart(SERVER_NOW)
+    kept.restarts()
+    assert not any(key.startswith(FORGOTTEN_PREFIX) for key in kept.engine.settings)
+
+
+def test_a_refused_put_leaves_a_queue_forgotten(kept: StoredQless) -> None:
+    kept.put(1, "other", queue="q2")
+    kept.put(1, "a", delay=50)
+    kept("queue.forget", 3, "q")
+    kept.commits()
+    kept.put(4, "b")
+    kept.fails_to_commit()
+    assert kept("pop", 90, "q", "w", 1)
+    assert [queue["name"] for queue in json.loads(kept("queues", 100))] == ["q2"]

@@ -590,6 +590,7 @@ class Engine(EngineState):
         """
         if settings is not None:
             self.settings = settings
+        self.queue_set.load(self.settings)
         self.annotations.load(self.settings)
         self.limits.load(self.settings)
         self.cascades.load(self.settings)

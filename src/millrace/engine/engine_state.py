@@ -72,6 +72,7 @@ class EngineState:
         self.positions = Positions()
         #: Durable settings. Change them with `Engine.set_setting`.
         self.settings: dict[str, bytes] = {}
+        self.queue_set.load(self.settings)
         self.annotations = Annotations(self.jobs)
         #: Keys of due alarms.
         self.alarms: list[Hashable] = []

@@ -15,6 +15,9 @@ from .states import READY, STATE_NAMES
 if TYPE_CHECKING:
     from .waiters import Waiter
 
+#: A setting with this prefix and the name of a queue: a client has removed only the name of the
+#: queue, which has jobs.
+FORGOTTEN_PREFIX: Final = "forgotten/"
 #: Reported in place of the problems of a queue that changed during the check.
 SKIPPED: Final = IndexProblem("skipped", "the queue has changed")
 
@@ -59,11 +62,21 @@ class Queue:
 class QueueSet(Component):
     """All queues by name, in the order of their first pushes."""
 
-    __slots__ = ("_jobs", "by_name")
+    __slots__ = ("_jobs", "_settings", "by_name")
 
     def __init__(self, jobs: JobsBySeq) -> None:
         self._jobs = jobs
+        self._settings: dict[str, bytes] = {}
         self.by_name: dict[str, Queue] = {}
+
+    def load(self, settings: dict[str, bytes]) -> None:
+        """Mark the queues whose names clients have removed."""
+        self._settings = settings
+        for key in settings:
+            if key.startswith(FORGOTTEN_PREFIX):
+                queue = self.by_name.get(key[len(FORGOTTEN_PREFIX) :])
+                if queue is not None:
+                    queue.forgotten = not queue.registered
 
     def open(self, name: str, change_set: ChangeSet) -> Queue:
         """The queue of that name, created if it does not exist."""
@@ -76,6 +89,8 @@ class QueueSet(Component):
             change_set.queues.pop(name, None)
             change_set.queues[name] = queue.paused
             change_set.moved_to_end.add(name)
+            if self._settings.pop(FORGOTTEN_PREFIX + name, None) is not None:
+                change_set.settings[FORGOTTEN_PREFIX + name] = None
         return queue
 
     def restore(self, name: str, *, paused: bool) -> None:

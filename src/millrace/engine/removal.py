@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from .change_set import ChangeSet
 from .discarded import taken
 from .job import NO_PROTOCOL, Job
-from .queues import Queue
+from .queues import FORGOTTEN_PREFIX, Queue
 from .settings import FLUSHED_SETTINGS
 from .states import DEAD, DONE, GONE, READY
 from .waiters import JobOutcome
@@ -128,6 +128,8 @@ class Removal:
         queue.registered = queue.paused = False
         queue.forgotten = True
         engine.change_set.queues[name] = None
+        if any(queue.counts):
+            engine.set_setting(FORGOTTEN_PREFIX + name, b"")
         engine.queue_set.drop_if_unused(queue)
         engine.edits.record()
 

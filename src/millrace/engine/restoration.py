@@ -13,6 +13,7 @@ from .counters import Totals
 from .discarded import DiscardedCollections
 from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, Job, forget_shared_terms
 from .job_timers import TTL_KEY_OFFSET
+from .queues import FORGOTTEN_PREFIX
 from .retention import TRIM_TIMER
 from .states import READY
 from .statistics import Statistics
@@ -114,6 +115,7 @@ class Restoration:
         """
         engine = self._engine
         engine.last_known_time = now
+        self._drop_forgotten_names()
         for job in self.orphaned_transients():
             engine.cancel(job, now)
         engine.transactions.after_restart(now)
@@ -123,6 +125,13 @@ class Restoration:
             self.release_interrupted(job, now)
         engine.limits.unpark_freed(now)
         engine.recurring.schedule_check()
+
+    def _drop_forgotten_names(self) -> None:
+        """Delete the settings of forgotten queues that have lost their last job."""
+        engine = self._engine
+        for key in [each for each in engine.settings if each.startswith(FORGOTTEN_PREFIX)]:
+            if key[len(FORGOTTEN_PREFIX) :] not in engine.queues:
+                engine.set_setting(key, None)
 
     def resume(self, now: int) -> None:
         """Remove orphaned transient jobs and serve waiters, after the store has recovered."""

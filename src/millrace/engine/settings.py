@@ -5,6 +5,7 @@ from typing import Final
 from .annotations import TRACKED_PREFIX
 from .cascades import CASCADE_PREFIX
 from .limits import LIMIT_PREFIX
+from .queues import FORGOTTEN_PREFIX
 from .recurring import RECURRING_PREFIX
 from .retention import RETENTION_SETTING
 from .transactions import TRANSACTION_PREFIX
@@ -29,4 +30,5 @@ FLUSHED_SETTINGS: Final = (
     RETENTION_SETTING,
     CASCADE_PREFIX,
     TRANSACTION_PREFIX,
+    FORGOTTEN_PREFIX,
 )
