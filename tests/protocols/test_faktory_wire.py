@@ -942,6 +942,17 @@ def test_pushb_reports_failures_and_pushes_the_other_jobs(talk):
     assert [client.fetches()["jid"] for _ in range(2)] == ["job-0001", "job-0006"]
 
 
+def test_pushb_reports_invalid_extensions_and_pushes_the_other_jobs(talk):
+    client = talk.client()
+    jobs = [unit(f"job-{number:04}") for number in range(250)]
+    jobs[150]["custom"] = {"millrace": {"tags": [1]}}
+    client.says(b"PUSHB %b\r\n" % compact(jobs))
+    refused = client.hears_json()
+    assert list(refused) == ["job-0150"]
+    assert refused["job-0150"].startswith("invalid custom: ")
+    assert client.info()["faktory"]["queues"] == {"default": 249}
+
+
 def test_pushb_reports_jobs_without_a_jid_under_one_key(talk):
     client = talk.client().says(b'PUSHB [{"jobtype":"x"},{},{"jid":null}]\r\n')
     assert client.hears_json() == {"": "jobs must have a reasonable jid parameter"}

@@ -1,6 +1,6 @@
 """PUSH of jobs that may have extensions or be repetitions, PUSH of large jobs, and PUSHB."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -119,12 +119,22 @@ def _push_in_slices(
             if start:
                 yield
                 connection.check_not_reverted(reverts)
-            with connection.engine.together(now):
-                for push in islice(left, COMMAND_BATCH_SIZE):
-                    push_once(connection, push, now)
+            _push_some(connection, islice(left, COMMAND_BATCH_SIZE), failed, now)
     except ClientError as problem:
         connection.caller.wait()
         connection.reply_error(error_reply(str(problem)))
         return
     connection.caller.wait()
     connection.reply(encode_bulk(msgspec.json.encode(failed)))
+
+
+def _push_some(
+    connection: "FaktoryConnection", pushes: Iterable[NewJob], failed: dict[str, str], now: int
+) -> None:
+    """Push jobs, and add the refused ones to `failed` with the reason."""
+    with connection.engine.together(now):
+        for push in pushes:
+            try:
+                push_once(connection, push, now)
+            except ClientError as problem:
+                failed[push.jid] = str(problem)[:MAX_ERROR]
