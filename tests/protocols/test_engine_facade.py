@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from millrace.engine.caller import Caller
+from millrace.engine.details import JobDetails
 from millrace.engine.engine import Engine
 from millrace.engine.errors import QueueRefused
 from millrace.engine.job import NO_PROTOCOL, NewJob
-from millrace.engine.limits import QUEUE_KEY_PREFIX
+from millrace.engine.limits import QUEUE_KEY_PREFIX, keys_of
 from millrace.engine.queue_rules import QueueRule
+from millrace.engine.recurring import RecurringJob
 from millrace.engine.states import BLOCKED, LEASED, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.protocols.registry import MASENKO, WORKQ
@@ -22,6 +24,7 @@ from millrace.protocols.spec import protocol_rules
 PACKAGE = Path(__file__).parents[2] / "src/millrace"
 NOW = 1_700_000_000_000_000
 OTHER, MINE = "billing", "signup"
+LIMIT = QUEUE_KEY_PREFIX + OTHER
 #: The jid of the first job, which is in `billing`.
 SECRET = "6ba7b810-9dad-41d1-80b4-00000000000a"
 
@@ -43,10 +46,12 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
     "retention_of": (lambda engine: engine.retention_of(OTHER), QueueRefused),
     "queue_days": (lambda engine: [name for name, _ in engine.queue_days()], []),
     "tables": (lambda engine: [list(table) for table in _tables(engine)], [[]] * 11),
+    "is_tracked": (lambda engine: engine.is_tracked(SECRET), False),
     "push": (lambda engine: engine.push(_new("new"), NOW), QueueRefused),
     "push_many": (lambda engine: engine.push_many([_new("new")], NOW), QueueRefused),
     "check_queue": (lambda engine: engine.check_queue(OTHER), QueueRefused),
     "check_queues": (lambda engine: engine.check_queues(_new("new")), QueueRefused),
+    "check_limits": (lambda engine: engine.check_limits([LIMIT]), QueueRefused),
     "check_blockers": (lambda engine: engine.check_blockers([1]), QueueRefused),
     "lease": (lambda engine: engine.lease([OTHER], "w", WORKQ, NOW), QueueRefused),
     "reclaim_by_id": (lambda engine: engine.reclaim_by_id(SECRET, "w", WORKQ, NOW), None),
@@ -64,10 +69,11 @@ CHECKED: dict[str, tuple[Callable[[Engine], object], object]] = {
     ),
     "forget_queue": (lambda engine: engine.forget_queue(OTHER), QueueRefused),
     "promote_due": (lambda engine: engine.promote_due(OTHER, NOW, 10), QueueRefused),
-    "set_limit": (
-        lambda engine: engine.set_limit(QUEUE_KEY_PREFIX + OTHER, 1, 0, NOW),
-        QueueRefused,
-    ),
+    "set_limit": (lambda engine: engine.set_limit(LIMIT, 1, 0, NOW), QueueRefused),
+    "set_limit_keys": (lambda engine: engine.set_limit_keys(engine.jobs[4], [LIMIT]), QueueRefused),
+    "track": (lambda engine: engine.track(SECRET, None), QueueRefused),
+    "put_recurring": (lambda engine: engine.put_recurring(_recurring(MINE)), QueueRefused),
+    "delete_recurring": (lambda engine: engine.delete_recurring("nightly"), False),
     "set_retention": (lambda engine: engine.set_retention(OTHER, 1), QueueRefused),
     "forget_statistics": (lambda engine: engine.forget_statistics(["billing-leased"]), None),
     "flush": (lambda engine: engine.flush(NOW), QueueRefused),
@@ -102,7 +108,7 @@ WITHOUT_QUEUE = {
     *("caller", "server_caller", "settings", "set_setting", "load_settings", "skip_seqs"),
     *("turn", "version", "revert_count", "flush_count", "commit_waiters", "set_alarm"),
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
-    *("cancel_wait", "stop_offering", "together", "track", "totals", "timer_counts"),
+    *("cancel_wait", "stop_offering", "together", "totals", "timer_counts"),
     "recent_durations",
 }
 #: Components that the protocols use for queues that they have checked and jobs that they have found.
@@ -146,6 +152,10 @@ def _new(jid: str, queue: str = OTHER, **more: Any) -> NewJob:
     return NewJob(jid, "kind", b"{}", MASENKO, queue, 3, 1_800_000_000, **more)
 
 
+def _recurring(queue: str, jid: str = "nightly", **more: Any) -> RecurringJob:
+    return RecurringJob(jid, "kind", b"{}", queue, 60, 0, 0, 0, [], NOW, **more)
+
+
 def _tables(engine: Engine) -> Iterator[Any]:
     tables = engine.tables
     for name in ("jobs", "by_jid", "queues", "scheduled", "blocked", "leased"):
@@ -171,6 +181,8 @@ def engine() -> Engine:
             engine.fail(job, NOW, WORKQ, "group", "message", [], final=True)
         elif jid == "retry":
             engine.fail(job, NOW, WORKQ, "group", "message", [], retry_at=NOW + 1_000_000)
+    engine.track(SECRET, NOW)
+    engine.put_recurring(_recurring(OTHER))
     engine.current_statistics()
     restoration = engine.restoration  # a worker may claim the ready jobs, as after a restart
     restoration.restored_seq = engine.next_seq
@@ -214,12 +226,35 @@ def test_without_a_rule_the_same_call_has_an_effect(name: str, engine: Engine) -
 
 def _observable(engine: Engine) -> object:
     """Whatever a call of `CHECKED` can change."""
-    jobs = [(job.seq, job.state, job.queue, job.attempt) for job in engine.jobs.values()]
+    jobs = [
+        (job.seq, job.state, job.queue, job.attempt, keys_of(job)) for job in engine.jobs.values()
+    ]
     queues = [(queue.name, queue.paused, queue.registered) for queue in engine.queues.values()]
     waiting = [name for name, queue in engine.queues.items() if queue.waiters]
     statistics = sorted(engine.statistics.days)
     limits = [key for key in engine.settings if OTHER in key]
     return jobs, queues, waiting, statistics, limits, dict(engine.settings)
+
+
+def test_a_push_or_a_recurring_job_cannot_use_the_limit_of_another_queue(engine: Engine) -> None:
+    push = _new("new", MINE, details=JobDetails(limits=[LIMIT]))
+    for call in (
+        lambda: engine.push(push, NOW),
+        lambda: engine.put_recurring(_recurring(MINE, "mine", limits=[LIMIT])),
+        lambda: engine.put_recurring(_recurring(OTHER, "mine")),
+    ):
+        before = _observable(engine)
+        with pytest.raises(QueueRefused):
+            call()
+        assert _observable(engine) == before
+
+
+def test_own_records_can_be_tracked_and_repeated(engine: Engine) -> None:
+    engine.track("mine", NOW)
+    assert engine.is_tracked("mine")
+    engine.put_recurring(_recurring(MINE, "mine", limits=[QUEUE_KEY_PREFIX + MINE]))
+    assert engine.delete_recurring("mine")
+    assert not engine.delete_recurring("mine")
 
 
 @pytest.mark.parametrize("state", [SCHEDULED, BLOCKED, LEASED])
@@ -248,6 +283,26 @@ def test_protocols_use_only_what_treats_the_rule() -> None:
     allowed = {*CHECKED, *OF_A_JOB, *WITHOUT_QUEUE, *COMPONENTS}
     found = {(path, name) for path, _, name in _used("protocols") if name not in allowed}
     assert found == set(EXCEPTIONS)
+
+
+@pytest.mark.parametrize("package", ["protocols", "admin"])
+def test_components_are_changed_through_verbs_that_apply_the_rule(package: str) -> None:
+    """The verbs are `put_recurring`, `delete_recurring`, `track`, `set_limit`, `set_limit_keys`."""
+    changes = {
+        "recurring": {"put", "delete"},
+        "annotations": {"track", "set_tags"},
+        "limits": {"set", "delete", "set_keys"},
+    }
+    found = [
+        (str(path), node.lineno)
+        for path in sorted((PACKAGE / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and _is_engine(node.value.value)
+        and node.attr in changes.get(node.value.attr, ())
+    ]
+    assert found == []
 
 
 def test_operators_use_no_index_of_all_jobs() -> None:

@@ -465,3 +465,90 @@ def test_no_command_reaches_another_queue(protocol: str) -> None:
         port.connection_lost(NOW)
         assert b"hidden" not in reply, command
         assert _foreign(engine) == before, command
+
+
+# Recurring jobs, limits and tracked ids
+
+
+@pytest.fixture
+def with_records() -> Engine:
+    """Jobs of `billing` and `signup-q`. In `billing`: a recurring job, a limit and a tracked id."""
+    engine = _with_hidden_jobs()
+    open_port = connect("qless", engine)
+    exchange(open_port, resp("SCRIPT", "LOAD", SCRIPT_C))
+    for words in (
+        ("recur", "1", "billing", "nightly", "k", "{}", "interval", "60", "0"),
+        ("track", "1", "track", "foreign-1"),
+    ):
+        assert not exchange(open_port, _call(*words)).startswith(b"-")
+    exchange(open_port, resp("HSET", "ql:th:ql:q:billing", "maximum", "5"))
+    return engine
+
+
+NOT_ALLOWED = b"-NOPERM the "
+
+#: A command, and the start of the reply.
+OTHER_RECORDS: list[tuple[bytes, bytes]] = [
+    (_call("unrecur", "1", "nightly"), b":1"),
+    (_call("recur", "1", "signup-q", "nightly", "k", "{}", "interval", "60", "0"), NOT_ALLOWED),
+    (_call("recur", "1", "signup-new", "nightly", "k", "{}", "interval", "60", "0"), NOT_ALLOWED),
+    (_call("recur.update", "1", "nightly", "klass", "k2"), b"-"),
+    (_call("recur.tag", "1", "nightly", "t"), b"-"),
+    (_call("recur", "1", "signup-q", "mine", "k", "{}", "interval", "60", "0", "throttles",
+           '["ql:q:billing"]'), NOT_ALLOWED),
+    (_call("put", "1", "w", "signup-q", "new", "k", "{}", "0", "throttles", '["ql:q:billing"]'),
+     NOT_ALLOWED),
+    (_call("put", "1", "w", "signup-q", "mine-1", "k", '{"new":1}', "0", "throttles",
+           '["t","ql:q:billing"]'), NOT_ALLOWED),
+    (resp("DEL", "ql:th:ql:q:billing"), NOT_ALLOWED),
+    (resp("HSET", "ql:th:ql:q:billing", "maximum", "1"), NOT_ALLOWED),
+    (_call("track", "1", "untrack", "foreign-1"), b"$1\r\n0"),
+    (_call("track", "1", "track", "foreign-2"), b"-"),
+    (resp("QLESS.TRACK", "0", "untrack", "foreign-1"), b":0"),
+    (resp("QLESS.TRACK", "0", "track", "foreign-1", "1700000000"), NOT_ALLOWED),
+    (resp("QLESS.TRACK", "0", "track", "foreign-2", "1700000000"), NOT_ALLOWED),
+]  # fmt: skip
+
+
+def _all_records(engine: Engine) -> object:
+    return (
+        [decode_any(encode(job)) for job in engine.jobs.values()],
+        list(engine.queues),
+        {name: value for name, value in engine.settings.items() if "script" not in name},
+        dict(engine.annotations.tracked),
+        {jid: record.fields() for jid, record in engine.recurring.by_id.items()},
+        {key: limit.fields() for key, limit in engine.limits.by_key.items()},
+    )
+
+
+@pytest.mark.parametrize(("command", "start"), OTHER_RECORDS)
+def test_records_of_other_queues_cannot_be_changed(
+    command: bytes, start: bytes, with_records: Engine
+) -> None:
+    engine, port = with_records, limited("qless", with_records)
+    exchange(port, resp("SCRIPT", "LOAD", SCRIPT_C))
+    listener = QlessConnection(port.hub)  # type: ignore[arg-type]
+    exchange(listener, resp("PSUBSCRIBE", "*"))
+    before = _all_records(engine)
+    reply = exchange(port, command)
+    assert reply.startswith(start), reply
+    assert _all_records(engine) == before
+    assert data_of(listener) == []
+
+
+def test_records_of_allowed_queues_can_be_changed(with_records: Engine) -> None:
+    engine, port = with_records, limited("qless", with_records)
+    exchange(port, resp("SCRIPT", "LOAD", SCRIPT_C))
+    limits = '["named","ql:q:signup-q"]'
+    for words in (
+        ("put", "1", "w", "signup-q", "mine-1", "k", "{}", "0", "throttles", limits),
+        ("recur", "1", "signup-q", "mine", "k", "{}", "interval", "60", "0", "throttles", limits),
+        ("recur.update", "1", "mine", "queue", "signup-new"),
+        ("track", "1", "track", "mine-1"),
+        ("track", "1", "untrack", "mine-1"),
+    ):
+        assert not exchange(port, _call(*words)).startswith(b"-"), words
+    assert engine.recurring.by_id["mine"].queue == "signup-new"
+    assert exchange(port, _call("unrecur", "1", "mine")) == b":1\r\n"
+    assert list(engine.recurring.by_id) == ["nightly"]
+    assert list(engine.annotations.tracked) == ["foreign-1"]

@@ -130,9 +130,9 @@ def untag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None
 
 
 def track(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
+    hub.engine.track(job.jid, now, HTTP)
     if hub.qless is not None:
         hub.qless.publisher.publish("track", job.jid.encode())
-    hub.engine.track(job.jid, now, HTTP)
 
 
 def untrack(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
@@ -142,14 +142,14 @@ def untrack(hub: AdminService, job: Job, request: ActionRequest, now: int) -> No
 
 
 def is_tracked(hub: AdminService, jid: str) -> bool:
-    return jid in hub.engine.annotations.tracked
+    return hub.engine.is_tracked(jid)
 
 
 def untrack_id(hub: AdminService, jid: str) -> None:
     """Stop tracking a job id. The job need not exist."""
+    hub.engine.track(jid, None)
     if hub.qless is not None:
         hub.qless.publisher.publish("untrack", jid.encode())
-    hub.engine.track(jid, None)
 
 
 def undepend(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.errors import EngineError
+from millrace.engine.errors import EngineError, QueueRefused
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, STATE_NAMES
 from millrace.protocols.http.pushes import check_queue
@@ -164,7 +164,7 @@ def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None
 def _do(hub: AdminService, job: Job, request: ActionRequest, acted: BulkProgress) -> None:
     try:
         apply(hub, job, request, hub.now)
-    except (NotApplicable, EngineError) as reason:
+    except (NotApplicable, EngineError, QueueRefused) as reason:
         _refuse(acted, job.jid, str(reason) or str(type(reason).__doc__))
     else:
         acted.done += 1

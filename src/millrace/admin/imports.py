@@ -244,7 +244,7 @@ def _apply(hub: AdminService, settings: ImportedSettings) -> None:
     for jid, since in settings.tracked.items():
         engine.track(jid, since)
     for record in settings.recurring:
-        engine.recurring.put(_recurring_job(record))
+        engine.put_recurring(_recurring_job(record))
     for option, value in settings.qless_options.items():
         _need_qless(qless).options.set(option, value)
     imports.add_statistics(

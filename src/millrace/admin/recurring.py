@@ -175,9 +175,9 @@ def act_on_recurring(hub: AdminService, request: RecurringAction, now: int) -> O
         case "untag":
             changed.tags = [tag for tag in known.tags if tag not in request.tags]
     if request.action == "cancel":
-        engine.recurring.delete(known.jid)
+        engine.delete_recurring(known.jid)
     else:
-        engine.recurring.put(changed)
+        engine.put_recurring(changed)
     hub.audit.add(now, request.by, f"{request.action} recurring", request.jid)
     return Ok()
 

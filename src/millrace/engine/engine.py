@@ -25,13 +25,14 @@ from .details import Number
 from .due_timers import DueTimers
 from .edits import Edits
 from .engine_state import EngineState
+from .errors import QueueRefused
 from .job import NO_PROTOCOL, Failure, Job, NewJob
 from .job_timers import TTL_KEY_OFFSET, JobTimers, TtlTimers, clock_offset
 from .leases import LeaseSet
 from .limits import Limits
 from .policies import RuleTable
 from .queues import Queue
-from .recurring import RecurringJobs
+from .recurring import RecurringJob, RecurringJobs
 from .removal import Removal
 from .restoration import Restoration
 from .retention import RETENTION_SETTING, with_queue_retention
@@ -215,12 +216,18 @@ class Engine(EngineState):
         return self.arrivals.push_many(pushes, now)
 
     def check_queues(self, push: NewJob) -> None:
-        """Refuse a job if the caller may not use its queue, or the queue that it moves to after its
-        last failure.
+        """Refuse a job if the caller may not use its queue, the queue that it moves to after its
+        last failure, or a queue whose limit it uses.
         """
         rule = self.caller.rule
         if rule is not None:
             rule.check_queues_of(push)
+
+    def check_limits(self, keys: Iterable[str]) -> None:
+        """Refuse the keys of queues that the caller may not use."""
+        rule = self.caller.rule
+        if rule is not None:
+            rule.check_limits(keys)
 
     def check_blockers(self, blockers: Iterable[int]) -> None:
         """Refuse the seqs of jobs in queues that the caller may not use."""
@@ -467,8 +474,24 @@ class Engine(EngineState):
         origin is the protocol that tracks it; NO_PROTOCOL for clients with their own clocks. A
         tracked id keeps its origin.
         """
+        if self._is_hidden(jid):
+            raise QueueRefused("the job is in a queue that is not allowed here")
         key = TRACKED_PREFIX + jid
         self.set_setting(key, self.annotations.track(jid, when, origin, self.settings.get(key)))
+
+    def is_tracked(self, jid: str) -> bool:
+        """Whether an id is tracked. The job need not exist."""
+        return jid in self.annotations.tracked and not self._is_hidden(jid)
+
+    def _is_hidden(self, jid: str) -> bool:
+        """Whether the oldest job with an id is in a queue that the caller may not use."""
+        job = None if self.caller.rule is None else self.by_jid.get(jid)
+        return job is not None and not self.allows(job.queue)
+
+    def set_limit_keys(self, job: Job, keys: list[str]) -> None:
+        """Replace the keys that a job uses, except the key of its queue."""
+        self.check_limits(keys)
+        self.limits.set_keys(job, keys)
 
     def log(
         self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
@@ -528,9 +551,7 @@ class Engine(EngineState):
         `limits.QUEUE_KEY_PREFIX` and its name. The origin is the protocol that sets it; NO_PROTOCOL
         for clients with their own clocks.
         """
-        rule = self.caller.rule
-        if rule is not None:
-            rule.check_limit(key)
+        self.check_limits([key])
         if maximum is None:
             return self.limits.delete(key, now)
         self.limits.set(key, maximum, expires, now, origin)
@@ -541,6 +562,22 @@ class Engine(EngineState):
         self.check_queue(name)
         setting = with_queue_retention(self.settings.get(RETENTION_SETTING), name, period)
         self.set_setting(RETENTION_SETTING, setting)
+
+    def put_recurring(self, record: RecurringJob) -> None:
+        """Add or replace a recurring job."""
+        if self.caller.rule is not None:
+            self.check_queue(record.queue)
+            known = self.recurring.by_id.get(record.jid)
+            if known is not None and not self.allows(known.queue):
+                raise QueueRefused("the recurring job is in a queue that is not allowed here")
+            unchanged = [] if known is None else known.limits
+            self.check_limits([key for key in record.limits if key not in unchanged])
+        self.recurring.put(record)
+
+    def delete_recurring(self, jid: str) -> bool:
+        """Delete a recurring job, and return whether it existed."""
+        known = self.recurring.by_id.get(jid)
+        return known is not None and self.allows(known.queue) and self.recurring.delete(jid)
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""

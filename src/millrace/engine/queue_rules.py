@@ -64,12 +64,14 @@ class QueueRule:
         self.check_blockers(push.blockers, jobs)
 
     def check_queues_of(self, push: NewJob) -> None:
-        """Refuse a job if the rule does not allow its queue, or the queue that it moves to after
-        its last failure.
+        """Refuse a job if the rule does not allow its queue, the queue that it moves to after its
+        last failure, or a queue whose limit it uses.
         """
         self.check(push.queue)
         if push.dead_queue:
             self.check(push.dead_queue)
+        if push.details is not None:
+            self.check_limits(push.details.limits)
 
     def check_blockers(self, blockers: Iterable[int], jobs: JobsBySeq) -> None:
         """Refuse the seqs of jobs in queues that the rule does not allow."""
@@ -78,10 +80,11 @@ class QueueRule:
             if job is not None and not self.allows(job.queue):
                 raise QueueRefused(f"the job {blocker} is in a queue that is not allowed here")
 
-    def check_limit(self, key: str) -> None:
-        """Refuse the limit of a queue that the rule does not allow. It allows other limits."""
-        if key.startswith(QUEUE_KEY_PREFIX):
-            self.check(key.removeprefix(QUEUE_KEY_PREFIX))
+    def check_limits(self, keys: Iterable[str]) -> None:
+        """Refuse the limits of queues that the rule does not allow. It allows other limits."""
+        for key in keys:
+            if key.startswith(QUEUE_KEY_PREFIX):
+                self.check(key.removeprefix(QUEUE_KEY_PREFIX))
 
     def refuse(self, command: str) -> None:
         """Refuse a command that concerns all queues."""

@@ -70,7 +70,7 @@ def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
         raise ClientError(f"args must be an array of at most {MAX_ARGS_BYTES} bytes")
     known = engine.recurring.by_id.get(request.id)
     engine.open_queue(request.queue)
-    engine.recurring.put(
+    engine.put_recurring(
         RecurringJob(
             request.id,
             request.jobtype,
@@ -91,7 +91,7 @@ def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
 
 
 def delete_recurring(engine: Engine, jid: str) -> int:
-    if engine.recurring.delete(jid):
+    if engine.delete_recurring(jid):
         return 1
     engine.caller.wait()
     return 0

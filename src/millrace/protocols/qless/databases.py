@@ -60,7 +60,16 @@ class DatabaseNames:
             return name.startswith(prefix)
         return not name.startswith("db") or database_of(name) == ""
 
+    def throttle_name(self, tid: str) -> str:
+        """Return the name in the engine for a throttle that a client named. The port may refuse the
+        throttle of a queue.
+        """
+        if tid.startswith(QUEUE_KEY_PREFIX):
+            return QUEUE_KEY_PREFIX + self.queue_name(tid.removeprefix(QUEUE_KEY_PREFIX))
+        return self.engine_name(tid)
+
     def engine_throttle_name(self, tid: str) -> str:
+        """Return the name in the engine of any throttle."""
         if tid.startswith(QUEUE_KEY_PREFIX):
             return QUEUE_KEY_PREFIX + self.engine_name(tid.removeprefix(QUEUE_KEY_PREFIX))
         return self.engine_name(tid)

@@ -184,8 +184,8 @@ def _tracked(api: Any, call: Call) -> Any:
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
         name = qless.engine_name(jid)
         new = name not in qless.tracked
-        qless.publisher.publish("track", encode_name(jid))
         qless.engine.track(name, call.now)
+        qless.publisher.publish("track", encode_name(jid))
         return int(new)
     reply = _unchanged(api, call)
     assert isinstance(reply, bytes)

@@ -141,15 +141,15 @@ def track(q: QlessState, now: int, args: Args) -> Any:
     action = command.lower()
     if action not in {"track", "untrack"}:
         raise ScriptError(f'Track(): Unknown action "{command}"')
-    if job is None and action == "untrack" and q.engine_name(jid) not in q.tracked:
+    if job is None and action == "untrack" and not q.engine.is_tracked(q.engine_name(jid)):
         q.engine.caller.wait()
         return b"0"
     if job is None and action == "track":
         raise ScriptError("Track(): Job does not exist")
-    q.publisher.publish(action, encode_name(jid))
     name = q.engine_name(jid) if job is None else job.jid
     before = name in q.tracked
     q.engine.track(name, now if action == "track" else None)
+    q.publisher.publish(action, encode_name(jid))
     return b"%d" % (before != (action == "track"))
 
 

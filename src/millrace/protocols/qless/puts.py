@@ -54,7 +54,10 @@ def put(
     chosen = options(args, 6)
     if chosen and staged is None and len(chosen.get("depends", b"")) > LONG_LIST:
         return with_staged(q, jid, chosen["depends"], lambda found: put(q, now, args, found))
-    name = q.queue_name(queue)  # checked before any change, because the port may refuse the queue
+    # Checked before any change, because the port may refuse the queues.
+    name = q.queue_name(queue)
+    if q.hub.rule is not None and "throttles" in chosen:
+        list(map(q.throttle_name, jids(chosen["throttles"])))
     job = q.find(jid)
     details = JobDetails() if job is None else ensure_details(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, details.priority
@@ -69,7 +72,7 @@ def put(
             if job is None:
                 details.limits = keys
             else:
-                q.engine.limits.set_keys(job, keys)
+                q.engine.set_limit_keys(job, keys)
     due = now + lua.to_microseconds(delay) if delay > 0 else 0
     if q.publisher.has_subscribers:
         q.publisher.log({"jid": jid, "event": "put", "queue": queue})

@@ -56,14 +56,14 @@ def recur(q: QlessState, now: int, args: Args) -> bytes:
         origin=QLESS,
         prefix=q.hub.prefix,
     )
+    q.put_recurring(recurring)
     q.engine.open_queue(queue)
     q.register_queue(queue, now)
-    q.put_recurring(recurring)
     return encode_name(jid)
 
 
 def _throttles(q: QlessState, value: bytes) -> list[str]:
-    return [q.engine_throttle_name(str(item)) for item in lua.decode_list(value)]
+    return [q.throttle_name(str(item)) for item in lua.decode_list(value)]
 
 
 def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
@@ -119,10 +119,10 @@ def update(q: QlessState, now: int, args: Args) -> int:
         _set(q, changed, name, args[at + 1])
         if name == "priority":
             changed.lower_first = q.lower_first
+    q.put_recurring(changed)
     if changed.queue != known.queue:
         q.engine.open_queue(changed.queue)
         q.register_queue(changed.queue, now)
-    q.put_recurring(changed)
     return 1
 
 

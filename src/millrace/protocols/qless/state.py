@@ -253,10 +253,10 @@ class QlessState(DatabaseNames):
         return "waiting" if self.engine.deadlines.is_found_due(job) else state_of(job)
 
     def put_recurring(self, recurring: RecurringJob) -> None:
-        self.engine.recurring.put(recurring)
+        self.engine.put_recurring(recurring)
 
     def delete_recurring(self, jid: str) -> None:
-        self.engine.recurring.delete(jid)
+        self.engine.delete_recurring(jid)
 
     # Pauses of queues that do not exist yet
 

@@ -179,7 +179,7 @@ def _wait_key(job: Job) -> tuple[int, str, int]:
 
 def _tid(q: "QlessState", args: Args) -> str:
     """Return the name of a throttle in the engine."""
-    return q.engine_throttle_name(text(args, 0, "Throttle(): no tid provided"))
+    return q.throttle_name(text(args, 0, "Throttle(): no tid provided"))
 
 
 def get(q: "QlessState", now: int, args: Args) -> bytes:

@@ -99,7 +99,7 @@ class WritableKeys:
         return len(fields) if limit is None else 0
 
     def _tid(self, key: bytes) -> str:
-        return self.qless.engine_throttle_name(decode_name(key.removeprefix(THROTTLE_KEY)))
+        return self.qless.throttle_name(decode_name(key.removeprefix(THROTTLE_KEY)))
 
     def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
         """Add items one by one at one end of a list, and return its length."""
