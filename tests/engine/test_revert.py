@@ -287,3 +287,15 @@ def test_a_reclaimable_job_of_several_with_one_jid_is_found(scene):
     again = Scene(recover(store))
     assert again.lease().seq == first.seq
     assert again.engine.reclaim_by_id("same", "worker-1", FAKTORY, again.now).seq == second.seq
+
+
+def test_the_retention_of_statistics_survives_a_refused_commit_and_a_flush(scene):
+    store, engine = MemoryStore(), scene.engine
+    engine.statistics.keep_days = 90
+    for change in (scene.push, lambda: engine.flush(scene.now)):
+        change()
+        undo(engine, store, [engine.take_changes()], "disk full")
+        engine.resume(scene.now)
+        assert engine.statistics.keep_days == 90
+    scene.engine.flush(scene.now)
+    assert scene.engine.statistics.keep_days == 90

@@ -257,7 +257,7 @@ class Restoration:
         self.ready_after_restore.clear()
         engine.positions.tied.clear()
         engine.totals = Totals()
-        engine.statistics = Statistics()
+        engine.statistics = Statistics(engine.statistics.keep_days)
 
     def _replace_table(self) -> None:
         """Remove all jobs from the table. Emptying it takes 45 ms for 1,000,000 jobs, so each

@@ -192,13 +192,13 @@ class Tallies:
 class Statistics:
     __slots__ = ("_totals", "days", "dirty", "dropped", "keep_days", "merged")
 
-    def __init__(self) -> None:
+    def __init__(self, keep_days: int = KEPT_DAYS) -> None:
         self.days: dict[tuple[str, int], QueueDay] = {}
         self._totals: dict[int, DayTotal] | None = None
         #: Days that have changed since the store last wrote statistics.
         self.dirty: set[tuple[str, int]] = set()
         #: The number of days whose statistics are retained.
-        self.keep_days = KEPT_DAYS
+        self.keep_days = keep_days
         #: Days that were dropped since the store last wrote statistics.
         self.dropped: set[tuple[str, int]] = set()
         #: Days that were merged since the store last wrote statistics: no event contains them.

@@ -55,6 +55,7 @@ class StoreSnapshot(msgspec.Struct):
         """Set the counters, the statistics and the settings of an engine."""
         engine.totals.processed = self.processed
         engine.totals.failures = self.failures
+        self.statistics.keep_days = engine.statistics.keep_days
         engine.statistics = self.statistics
         engine.load_settings(self.settings)
 
