@@ -17,7 +17,7 @@ from millrace.protocols.faktory.connection import COMMANDS as FAKTORY_COMMANDS
 from millrace.protocols.masenko.connection import COMMANDS as MASENKO_COMMANDS
 from millrace.protocols.qless.calls import COMMANDS
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.registry import MASENKO, PROTOCOLS, QLESS, WORKQ, Protocol
+from millrace.protocols.registry import FAKTORY, MASENKO, PROTOCOLS, QLESS, WORKQ, Protocol
 from millrace.protocols.spec import HubContext, load_spec, protocol_rules
 from millrace.store.records import decode_any, encode
 from support.plain import values
@@ -552,3 +552,17 @@ def test_records_of_allowed_queues_can_be_changed(with_records: Engine) -> None:
     assert exchange(port, _call("unrecur", "1", "mine")) == b":1\r\n"
     assert list(engine.recurring.by_id) == ["nightly"]
     assert list(engine.annotations.tracked) == ["foreign-1"]
+
+
+@pytest.mark.parametrize("actor", [FAKTORY, MASENKO])
+def test_a_leased_job_is_found_although_a_hidden_one_has_its_jid(actor: int) -> None:
+    engine = Engine(Random(1), protocol_rules())
+    for queue in ("billing", "signup"):
+        engine.push(NewJob("same", "kind", b"[]", FAKTORY, queue, 3, 1_800_000_000), NOW)
+        engine.lease([queue], f"worker of {queue}", actor, NOW)
+    engine.caller = Caller(engine, actor, rule=rule_for(("signup*",)))
+    found = engine.find_leased("same", actor)
+    assert found is not None
+    assert found.queue == "signup"
+    engine.caller = Caller(engine, actor, rule=rule_for(("other*",)))
+    assert engine.find_leased("same", actor) is None

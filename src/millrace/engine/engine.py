@@ -139,8 +139,10 @@ class Engine(EngineState):
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
         """The leased job with that jid that a worker of this protocol may end."""
-        job, rule = self.table.find_leased(jid, actor, holder), self.caller.rule
-        return job if rule is None else rule.visible_job(job)
+        rule = self.caller.rule
+        if rule is None:
+            return self.table.find_leased(jid, actor, holder)
+        return self.table.leased_among(rule.visible(self.table.find_all(jid)), actor, holder)
 
     def count_of(self, jid: str) -> int:
         """The number of jobs with that jid."""

@@ -60,14 +60,20 @@ class JobTable(Component):
         """
         job = self.by_jid.get(jid)
         if job is None or (self._duplicates and jid in self._duplicates):
-            return self._find_leased_duplicate(jid, actor, holder)
+            return self.leased_among(self.find_all(jid), actor, holder)
+        return self._if_leased(job, actor)
+
+    def _if_leased(self, job: Job, actor: int) -> Job | None:
         protocol = job.history.holder_protocol
         if job.state != LEASED or (protocol != actor and protocol in self._exclusive):
             return None
         return job
 
-    def _find_leased_duplicate(self, jid: str, actor: int, holder: str) -> Job | None:
-        held = [job for job in self.find_all(jid) if job.state == LEASED]
+    def leased_among(self, jobs: list[Job], actor: int, holder: str) -> Job | None:
+        """The result of `find_leased` if only these jobs have the jid."""
+        if len(jobs) == 1:
+            return self._if_leased(jobs[0], actor)
+        held = [job for job in jobs if job.state == LEASED]
         same = [job for job in held if job.history.holder_protocol == actor]
         for job in same:
             if job.history.holder == holder:
