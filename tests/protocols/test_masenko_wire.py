@@ -895,12 +895,12 @@ def test_metrics():
             "masenko_requests_total": {
                 "PING": 1,
                 "PUSH": 4,
-                "FETCH": 2,
+                "FETCH": 1,
                 "ACK": 1,
-                "NACK": 1,
+                "NACK": 0,
                 "INFO": 1,
                 "QUIT": 1,
-                "ATOMIC": 2,
+                "ATOMIC": 1,
             },
             "masenko_responses_total": {"OK": 6, "EMPTY": 1, "ERR": 3, "PONG": 1},
             "masenko_tasks_total": {
@@ -908,6 +908,24 @@ def test_metrics():
                 "default": {"ready": 2, "delayed": 0, "to_ack": 0},
             },
         }
+
+
+@pytest.mark.parametrize("size", [2, 200], ids=["short", "in slices"])
+def test_the_commands_of_a_transaction_count_if_it_succeeds(size):
+    with Masenko() as talk:
+        client = talk.connect()
+        task = client.pushes()
+        client.fetches()
+        pushes = ['PUSH {"name":"a"}'] * (size - 1)
+        client.commits(*pushes, 'ACK {"id":9999}').hears_error("task 9999 not acquired")
+        expected = {"PUSH": 1, "FETCH": 1, "ACK": 0, "ATOMIC": 0}
+        requests = client.info()["metrics"]["masenko_requests_total"]
+        assert {verb: requests[verb] for verb in expected} == expected
+        client.commits(*pushes, f'ACK {{"id":{task}}}')
+        assert client._line().startswith(b"OK ")
+        expected = {"PUSH": size, "FETCH": 1, "ACK": 1, "ATOMIC": 1}
+        requests = client.info()["metrics"]["masenko_requests_total"]
+        assert {verb: requests[verb] for verb in expected} == expected
 
 
 def test_a_queue_stays_after_its_last_ack_and_blocked_tasks_are_not_counted():

@@ -163,8 +163,8 @@ def test_tasks_of_a_closed_connection_fail(server, masenko, how):
 @pytest.mark.parametrize("how", ["close", "half-close and close"])
 def test_a_task_for_a_closed_connection_is_returned(server, masenko, how):
     other = connect(server)
-    other.send(b'FETCH {"timeout":"20s"}\n')
-    soon(lambda: masenko.info()["metrics"]["masenko_requests_total"]["FETCH"], 1)
+    other.send(b'PING\nFETCH {"timeout":"20s"}\n')
+    soon(lambda: masenko.info()["metrics"]["masenko_requests_total"]["PING"], 1)
     if how != "close":
         other.socket.shutdown(socket.SHUT_WR)
         time.sleep(0.05)

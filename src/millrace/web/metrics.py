@@ -158,7 +158,10 @@ class MetricsCollector(Collector):
             return
         yield _gauge("masenko_clients_total", "Connected Masenko clients.", clients[""])
         for series, about in (
-            ("masenko_requests_total", "Masenko requests by verb."),
+            (
+                "masenko_requests_total",
+                "Masenko requests by verb; PUSH, FETCH, ACK, NACK and ATOMIC if they succeeded.",
+            ),
             ("masenko_responses_total", "Masenko responses by verb."),
         ):
             counter = CounterMetricFamily(series, about, labels=["verb"])

@@ -148,7 +148,8 @@ class MasenkoConnection(Connection):
                 self.reply_error(error_reply(f"unknown verb {text}"))
                 return
             verb = known
-        self.hub.requests[verb] += 1
+        if verb in COUNTED_ON_ARRIVAL:
+            self.hub.requests[verb] += 1
         self.hub.commands += 1
         self._execute(do, payload, now)
 
@@ -263,6 +264,7 @@ class MasenkoConnection(Connection):
             text = f"cannot push to queue: wall append: serialize operation: {problem}"
             raise ClientError(text) from None
         job = engine.push(push, now)
+        self.hub.requests[b"PUSH"] += 1
         self.respond(b"OK", b'OK {"id":%d}\n' % job.seq)
 
     def _fetch(self, payload: bytes, now: int) -> None:
@@ -324,6 +326,7 @@ class MasenkoConnection(Connection):
             [job], self._reply_with_first
         ):
             return
+        self.hub.requests[b"FETCH"] += 1
         self.hub.responses[b"OK"] += 1
         self.reply_with_job(job, tasks.fetch_reply(job, self.engine.payload(job)))
 
@@ -343,6 +346,7 @@ class MasenkoConnection(Connection):
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "ackRequest")
         self.engine.complete(self._require_acquired(seq, now), now, MASENKO)
+        self.hub.requests[b"ACK"] += 1
         self.respond_ok()
 
     def _nack(self, payload: bytes, now: int) -> None:
@@ -350,6 +354,7 @@ class MasenkoConnection(Connection):
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
         job = self._require_acquired(seq, now)
         self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
+        self.hub.requests[b"NACK"] += 1
         self.respond_ok()
 
     def _require_acquired(self, seq: int, now: int) -> Job:
@@ -414,7 +419,14 @@ class MasenkoConnection(Connection):
                 self.engine.skip_seqs(number - len(held))
                 raise ClientError(f"task {operation} not acquired")
             held[operation] = job
-        ids = self._apply(transaction, held, now)
+        self._respond_to_done(self._apply(transaction, held, now), len(held))
+
+    def _respond_to_done(self, ids: list[int], acked: int) -> None:
+        """Count the commands of a transaction, and add its reply."""
+        requests = self.hub.requests
+        requests[b"ATOMIC"] += 1
+        requests[b"PUSH"] += len(ids)
+        requests[b"ACK"] += acked
         self.respond(b"OK", _ids_reply(ids))
 
     def _apply(self, transaction: Transaction, held: dict[int, Job], now: int) -> list[int]:
@@ -428,8 +440,6 @@ class MasenkoConnection(Connection):
                     continue
                 operation.blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
                 ids.append(engine.push(operation, now).seq)
-        self.hub.requests[b"PUSH"] += len(ids)
-        self.hub.requests[b"ACK"] += len(held)
         return ids
 
     def _apply_in_slices(self, transaction: Transaction, now: int) -> Iterator[None]:
@@ -459,7 +469,8 @@ class MasenkoConnection(Connection):
                             self.unavailable_reply(engine.unavailable_reason or "a commit failed")
                         )
                         return
-            self._seal(name, acked, now)
+            acked_count = len(acked)  # the transaction takes over the list
+            transactions.seal(name, MASENKO, self.caller.holder, acked, now)
             sealed = True
         except QueueRefused as refusal:
             self.reply_error(error_reply(str(refusal)))
@@ -467,18 +478,13 @@ class MasenkoConnection(Connection):
         finally:
             if not sealed:
                 transactions.abandon(name, now)
-        self.hub.requests[b"PUSH"] += len(ids)
         if not (yield from self.carry_out(name, now)):
             self.reply_error(self.unavailable_reply(engine.unavailable_reason or "a commit failed"))
             return
         if engine.durable:
             # The sealed transaction is durable: no refused commit can undo it.
             self.caller.must_wait = False
-        self.respond(b"OK", _ids_reply(ids))
-
-    def _seal(self, name: str, acked: list[int], now: int) -> None:
-        self.engine.transactions.seal(name, MASENKO, self.caller.holder, acked, now)
-        self.hub.requests[b"ACK"] += len(acked)
+        self._respond_to_done(ids, acked_count)
 
 
 def _ids_reply(ids: list[int]) -> bytes:
@@ -507,6 +513,8 @@ COMMANDS: Final = {
     b"QUIT": MasenkoConnection._quit,
     b"ATOMIC": MasenkoConnection._atomic,
 }
+#: The other requests are counted when they succeed.
+COUNTED_ON_ARRIVAL: Final = frozenset({b"PING", b"INFO", b"QUIT"})
 #: Commands whose replies do not wait for a commit. The reply to FETCH waits only for earlier
 #: changes of its task.
 NEVER_WAIT: Final = frozenset(

@@ -36,7 +36,8 @@ class MasenkoHub(Hub):
         self.max_payload = MAX_LOG_PAYLOAD if dialect == "original" else 0
         self.max_transaction = MAX_LOG_RECORD if dialect == "original" else 0
         self.max_line = max_line
-        #: Counters of requests and responses by verb.
+        #: Counters of requests and responses by verb. As in the original, PUSH, FETCH, ACK, NACK
+        #: and ATOMIC count only if they succeed.
         self.requests = dict.fromkeys(
             (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
         )
