@@ -3,9 +3,11 @@ clock. Every time is checked from both sides: one millisecond before, there is n
 """
 
 import pytest
-from workq_conversation import Workq, uid
+from workq_conversation import Workq, WorkqWorld, uid
 
 from millrace.protocols.registry import MASENKO
+from millrace.protocols.workq.connection import WorkqConnection
+from wires import SECOND, START
 
 SERVER = (
     b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted 2026-11-15T19:43:51Z\r\n"
@@ -428,3 +430,23 @@ def test_a_run_ends_after_its_ttr_if_a_worker_without_deadline_has_the_job():
         talk.pass_ms(1)
         client.hears_timeout()
         assert not talk.engine.jobs
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_lease_of_a_long_command_starts_when_the_job_is_taken(waits):
+    """A `lease` with many names takes several slices; here each one takes a second."""
+    world = WorkqWorld({})
+    engine, now = world.engine, START
+    connection = WorkqConnection(world.hub)
+    if not waits:
+        connection.receive(b"add %b q1 5000 60000 1\r\nx\r\n" % uid(1), now, 1)
+    names = b" ".join([b"q%d" % number for number in range(1000)])
+    connection.feed(b"lease %b 9000\r\n" % names)
+    while connection.run(now, 1):
+        now += SECOND
+    assert now > START + 2 * SECOND
+    if waits:
+        assert engine.next_timer() == now + 9 * SECOND
+    else:
+        (job,) = engine.leased.values()
+        assert (job.leased_at, job.deadline) == (now, now + 5 * SECOND)
