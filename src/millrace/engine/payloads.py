@@ -125,11 +125,12 @@ class Payloads:
             return str(damage)
         except Exception:
             return ""  # the payload can be undamaged: the read for the reply reports the error
-        if self._verified_bytes + size > MAX_VERIFIED_BYTES:
-            self._verified.clear()
-            self._verified_bytes = 0
-        self._verified[seq] = payload
-        self._verified_bytes += len(payload)
+        if size <= MAX_DIRECT_READ:
+            if self._verified_bytes + size > MAX_VERIFIED_BYTES:
+                self._verified.clear()
+                self._verified_bytes = 0
+            self._verified[seq] = payload
+            self._verified_bytes += len(payload)
         return ""
 
     def read_part(self, job: Job, start: int, size: int) -> bytes:
