@@ -10,7 +10,7 @@ from payload_server import JID, LARGE, SMALL, Served, Speaking, serve, until
 
 from millrace.engine.job import Job, Terms
 from millrace.engine.states import LEASED, READY
-from millrace.server import peer_checks
+from millrace.server import delivery
 from millrace.server.app import clock
 from speakers import SPEAKERS, Leased, Nothing
 
@@ -73,7 +73,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The write reads the error of the socket, so the check for a reset finds none."""
-    monkeypatch.setattr(peer_checks, "unacknowledged_bytes", lambda _: 0)
+    monkeypatch.setattr(delivery, "unacknowledged_bytes", lambda _: 0)
 
     async def play(served: Served) -> None:
         client = await served.connect("workq")
@@ -87,7 +87,7 @@ def test_a_write_that_fails_after_a_half_close_returns_the_lease(
         assert job.state == LEASED
         session.pending_turn = 0  # no commit is awaited
         session.transport.abort()  # as after a failed write: the loop calls connection_lost later
-        peer_checks.check(session, 0.001)
+        delivery.check(session, 0.001)
         await until(lambda: job.state == READY)
 
     serve(tmp_path / "data", play)

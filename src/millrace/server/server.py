@@ -17,6 +17,7 @@ from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
+from .closed_connection import ClosedConnection
 from .commit_thread import CommitThread
 from .control_socket import remove_socket, remove_stale_socket, short_address
 from .file_limits import MAX_UNAUTHENTICATED
@@ -25,7 +26,7 @@ from .memory_limit import BufferLimit
 from .payload_thread import PayloadThread
 from .push_gate import PushGate
 from .run_queue import RunQueue
-from .session import HANDSHAKE_TIMEOUT, ClosedConnection, Session
+from .session import HANDSHAKE_TIMEOUT, Session
 from .sockets import BACKLOG, is_unix
 from .turns import MAX_UNAWAITED_EVENTS, Turns
 

@@ -6,10 +6,10 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from millrace.engine.job import Job
 from millrace.protocols.connection import MAX_JOINED_BYTES, Connection, Reply
 
-from . import peer_checks
+from . import delivery
+from .delivery import UndeliveredLeases
 from .output import Output
 
 if TYPE_CHECKING:
@@ -34,30 +34,6 @@ HANDSHAKE_TIMEOUT: Final = 2.0
 #: MAX_DRAINED_BYTES: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
 MAX_DRAINED_BYTES: Final = 256 << 20
-
-
-class ClosedConnection(Connection):
-    """Replaces the connection of a closed session."""
-
-    @property
-    def unprocessed_bytes(self) -> int:
-        return 0
-
-    @property
-    def memory_used(self) -> int:
-        return 0
-
-    def drop_input(self) -> None:
-        pass
-
-    def feed(self, data: bytes) -> None:
-        pass
-
-    def run(self, now: int, max_cost: int) -> bool:
-        return False
-
-    def unavailable_reply(self, reason: str) -> bytes:
-        return b""
 
 
 class Session:
@@ -97,9 +73,7 @@ class Session:
         self.is_lost = False
         #: Bytes that the server keeps in memory for this client: see memory_limit.py.
         self.buffered = 0
-        #: Leases that may not have reached the client: the turn that the reply waits for, job and
-        #: attempt.
-        self.leases: list[tuple[int, Job, int]] = []
+        self.leases = UndeliveredLeases(server)
         #: The bytes of held replies.
         self._held_bytes = 0
         self._reading = True
@@ -191,9 +165,9 @@ class Session:
         self._is_plain = False
         self.run_commands(now)
         self._server.after_commands(now)
-        if self._finished() and not self.leases:
+        if self._finished() and not self.leases.entries:
             return False
-        peer_checks.begin(self)
+        delivery.begin_checks(self)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -209,10 +183,8 @@ class Session:
         if connection.waiter is not None:  # It must not receive the leases that are released below.
             server.engine.cancel_wait(connection.waiter)
         self.release_unread(now)
-        self._track_leases(connection.replies, 0)
-        for _, job, attempt in self.leases:
-            if job.attempt == attempt:
-                server.release_undelivered(job, now)
+        self._track(connection.replies, 0)
+        self.leases.release_all(now)
         connection.connection_lost(now)
         server.buffers.change(self, 0)
         server.remove(self)
@@ -231,7 +203,7 @@ class Session:
         if self.output.size:
             self._write_pieces()
         else:
-            if self.leases:
+            if self.leases.entries:
                 self._replies_written()
             self._update_buffered()
             self._continue_soon()
@@ -307,7 +279,7 @@ class Session:
             else:
                 self._held_bytes += sum([len(reply.data) for reply in replies])
             if not is_single or first.leases:
-                self._track_leases(replies, self.pending_turn)
+                self._track(replies, self.pending_turn)
         elif (
             is_single
             and self._is_plain
@@ -316,14 +288,14 @@ class Session:
         ):
             self.transport.write(first.data)
             if first.leases and not self.output.is_clear:
-                self._track_leases(replies, 0)
+                self._track(replies, 0)
         else:
             can_send = self.output.is_clear and not self._input_closed
             if not can_send:
-                self._track_leases(replies, 0)
+                self._track(replies, 0)
             self.write(replies)
             if can_send and not self.output.is_clear:  # a part of this write is not sent
-                self._track_leases(replies, 0)
+                self._track(replies, 0)
 
     def write(self, replies: list[Reply]) -> None:
         """Send replies in one write."""
@@ -347,7 +319,7 @@ class Session:
                 self.transport.write(b"".join(pieces))
         if (
             not self.output.is_clear
-            or self.leases
+            or self.leases.entries
             or self._held_bytes > MAX_UNCOMMITTED_BYTES
             or self._input_closed
             or self.connection.closing
@@ -368,7 +340,7 @@ class Session:
                 self.transport.abort()
                 return
             self._update_buffered()
-        elif self.leases:
+        elif self.leases.entries:
             self._replies_written()
         if self.pending_turn <= self._server.turns.synced:
             if self._held_bytes > MAX_UNCOMMITTED_BYTES:
@@ -379,7 +351,7 @@ class Session:
 
     def leases_arrived(self) -> bool:
         """Forget the leases in sent replies. Return whether the connection is closed now."""
-        self._forget_leases()
+        self.leases.forget_delivered(self.pending_turn)
         is_finished = self._finished()
         if is_finished:
             self._close()
@@ -400,9 +372,7 @@ class Session:
         """Release the leases whose payloads are still being read."""
         lease_read, self.connection.lease_read = self.connection.lease_read, None
         if lease_read is not None:
-            for job, attempt in lease_read.leases:
-                if job.attempt == attempt:
-                    self._server.release_undelivered(job, now)
+            self.leases.release(lease_read.leases, now)
 
     def evict(self, reason: str) -> None:
         """Close this session, because it holds the most bytes while the limit on buffered bytes is
@@ -436,7 +406,7 @@ class Session:
             self._continuing
             or self._blocked
             or self._held_bytes
-            or self.leases
+            or self.leases.entries
             or self._input_closed
             or self.is_lost
         )
@@ -457,7 +427,7 @@ class Session:
         self._update_buffered()
         if output.size:
             return
-        if self.leases and not output.is_stalled:
+        if self.leases.entries and not output.is_stalled:
             self._replies_written()
         if (self.connection.closing or self._input_closed) and self._finished():
             self._close()
@@ -467,7 +437,7 @@ class Session:
     def _close(self) -> None:
         """Close the connection; first discard the input of a client that is still sending."""
         transport = self.transport
-        if self._input_closed and self.leases and self.timer is not None:
+        if self._input_closed and self.leases.entries and self.timer is not None:
             return  # a check of the peer closes it
         if not self.connection.drains_input or self._input_closed or not transport.can_write_eof():
             transport.close()
@@ -491,26 +461,14 @@ class Session:
     def _replies_written(self) -> None:
         """Forget the leases in written replies, or check whether they have arrived."""
         if self._input_closed and self.transport.get_extra_info("socket") is not None:
-            peer_checks.check_arrival(self)  # the client may have disconnected
+            delivery.check_arrival(self)  # the client may have disconnected
         else:
-            self._forget_leases()
+            self.leases.forget_delivered(self.pending_turn)
 
-    def _track_leases(self, replies: list[Reply], turn: int) -> None:
+    def _track(self, replies: list[Reply], turn: int) -> None:
         """Remember the leases in replies that are not written, or that wait for a turn."""
         self._is_plain = False
-        for reply in replies:
-            for job, attempt in reply.leases:
-                self.leases.append((turn, job, attempt))
-
-    def _forget_leases(self) -> None:
-        """Forget the leases that the client has received: the end of the connection does not return
-        them.
-        """
-        synced = self._server.turns.synced
-        if self.pending_turn <= synced:
-            self.leases.clear()
-        else:
-            self.leases = [lease for lease in self.leases if lease[0] > synced]
+        self.leases.track(replies, turn)
 
     def _update_buffered(self) -> None:
         connection = self.connection
