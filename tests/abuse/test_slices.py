@@ -20,6 +20,9 @@ from millrace.engine.removal import REMOVAL_BATCH_SIZE
 from millrace.protocols.faktory import info
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import LOST_WORKER_BATCH_SIZE, LOST_WORKER_TIMEOUT, FaktoryHub
+from millrace.protocols.masenko import info as masenko_info
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
@@ -166,6 +169,32 @@ def test_the_queues_in_info_are_counted_in_slices():
     queues = json.loads(reply.split(b"\r\n")[1])["faktory"]["queues"]
     assert list(queues) == [f"q{number:04}" for number in range(3000)]
     assert set(queues.values()) == {1}
+
+
+def test_the_queues_of_masenko_are_written_in_slices_and_pieces():
+    engine, count = Engine(Random(1), protocol_rules()), 20 * masenko_info.INFO_BATCH_SIZE + 1
+    for number in range(count):
+        engine.push(NewJob("", "t", b"[]", MASENKO, f"q-{number}", 0, DAY), NOW)
+    hub = MasenkoHub(engine)
+    steps = 0
+    writing = masenko_info.write_info(hub)
+    while True:
+        try:
+            next(writing)
+        except StopIteration as end:
+            pieces = end.value
+            break
+        steps += 1
+    assert steps == 20
+    assert max(map(len, pieces)) < 200 * masenko_info.INFO_BATCH_SIZE
+    client = MasenkoConnection(hub)
+    more = client.receive(b"INFO\r\n", NOW, 1)
+    while more:
+        more = client.run(NOW, 1)
+    reply = b"".join(data_of(client))
+    shown = json.loads(reply.removeprefix(b"OK "))
+    assert [queue["name"] for queue in shown["queues"]] == [f"q-{n}" for n in range(count)]
+    assert len(shown["metrics"]["masenko_tasks_total"]) == count
 
 
 def test_a_job_pushed_while_its_queue_is_removed_stays():

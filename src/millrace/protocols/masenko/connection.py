@@ -377,8 +377,9 @@ class MasenkoConnection(Connection):
             self.run_slice()
 
     def _send_info(self) -> Iterator[None]:
-        reply = yield from info.write_info(self.hub)
-        self.respond(b"OK", reply)
+        pieces = yield from info.write_info(self.hub)
+        self.hub.responses[b"OK"] += 1
+        self.reply_in_pieces(pieces)
 
     def _quit(self, payload: bytes, now: int) -> None:
         self.respond_ok()

@@ -11,34 +11,37 @@ from .replies import encode_string
 
 #: Queues that one slice writes.
 INFO_BATCH_SIZE: Final = 500
-#: The object `metrics`. Its members have the names of the original's Prometheus series.
+#: The start of the object `metrics`, with the names of the original's Prometheus series.
 _METRICS = (
-    b'{"masenko_clients_total":%d,"masenko_requests_total":%b,"masenko_responses_total":%b,'
-    b'"masenko_tasks_total":{%b}}'
+    b'],"metrics":{"masenko_clients_total":%d,"masenko_requests_total":%b,'
+    b'"masenko_responses_total":%b,"masenko_tasks_total":{'
 )
 
 
-def write_info(hub: MasenkoHub) -> Generator[None, None, bytes]:
-    """The reply with all queues in the order of their creation, in slices."""
+def write_info(hub: MasenkoHub) -> Generator[None, None, list[bytes]]:
+    """The reply with all queues in the order of their creation, written in slices; in one piece for
+    few queues, otherwise in one for each slice.
+    """
     known = [queue for queue in hub.engine.tables.queues.values() if queue.registered]
-    queues: list[bytes] = []
-    totals: list[bytes] = []
-    for number, queue in enumerate(known, 1):
-        name, counts = encode_string(queue.name), _counts(queue)
-        queues.append(b'{"name":%b,%b}' % (name, counts))
+    pieces, totals = [b'OK {"queues":['], [b""]
+    for start in range(0, len(known), INFO_BATCH_SIZE):
+        comma = b"," if start else b""
+        rows = [
+            (encode_string(queue.name), _counts(queue))
+            for queue in known[start : start + INFO_BATCH_SIZE]
+        ]
+        pieces.append(comma + b",".join([b'{"name":%b,%b}' % row for row in rows]))
         if hub.with_metrics:
-            totals.append(b"%b:{%b}" % (name, counts))
-        if number % INFO_BATCH_SIZE == 0:
+            totals.append(comma + b",".join([b"%b:{%b}" % row for row in rows]))
+        if len(rows) == INFO_BATCH_SIZE:
             yield
-    if not hub.with_metrics:
-        return b'OK {"queues":[%b]}\n' % b",".join(queues)
-    metrics = _METRICS % (
-        len(hub.connections),
-        _by_verb(hub.requests),
-        _by_verb(hub.responses),
-        b",".join(totals),
-    )
-    return b'OK {"queues":[%b],"metrics":%b}\n' % (b",".join(queues), metrics)
+    if hub.with_metrics:
+        connected, requests = len(hub.connections), _by_verb(hub.requests)
+        totals[0] = _METRICS % (connected, requests, _by_verb(hub.responses))
+        pieces += [*totals, b"}}}\n"]
+    else:
+        pieces.append(b"]}\n")
+    return [b"".join(pieces)] if len(known) < INFO_BATCH_SIZE else pieces
 
 
 def _counts(queue: Queue) -> bytes:
