@@ -4,6 +4,7 @@ import asyncio
 from random import Random
 
 from millrace.engine.engine import Engine
+from millrace.engine.job import FOREVER
 from millrace.protocols.spec import protocol_rules
 from millrace.server.app import clock
 from millrace.server.server import Server
@@ -45,3 +46,27 @@ def test_a_server_with_a_store_records_transitions() -> None:
         server.turns.close()
 
     asyncio.run(serve())
+
+
+def test_changes_without_events_take_a_limited_amount_of_memory() -> None:
+    scene = Scene(Engine(Random(1), protocol_rules()))
+    engine = scene.engine
+    sizes: list[int] = []
+
+    async def serve() -> None:
+        server = Server(engine, None, clock, max_connections=1, max_output=1, ended=print)
+        jobs = [scene.push(f"job-{number}", due_at=FOREVER) for number in range(3 * CYCLES)]
+        for number, job in enumerate(jobs):
+            engine.set_setting(f"option-{number}", b"x", must_wait=False)
+            engine.set_setting(f"option-{number}", None)
+            engine.open_queue(f"queue-{number}")
+            engine.forget_queue(f"queue-{number}")
+            engine.set_tags(job, [("tag", scene.now)])
+            engine.update(job, payload=b"[1]")
+            server.after_commands(scene.now)
+            await asyncio.sleep(0)
+            changes = engine.change_set
+            sizes.append(max(map(len, (changes.settings, changes.queues, *changes.touched_seqs()))))
+
+    asyncio.run(serve())
+    assert max(sizes) <= MAX_UNAWAITED_EVENTS

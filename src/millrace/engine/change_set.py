@@ -81,6 +81,12 @@ class ChangeSet:
             or self.cleared
         )
 
+    @property
+    def unlogged_count(self) -> int:
+        """The number of changed jobs, queues and settings, which need not have an event."""
+        changed = len(self.new) + len(self.changed) + len(self.rewritten) + len(self.removed)
+        return changed + len(self.queues) + len(self.settings) + len(self.ended_leases)
+
     def record(self, job: Job) -> None:
         """Record a change to a job without an event. A new job needs no record, because the
         store writes all of its fields.

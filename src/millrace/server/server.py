@@ -263,7 +263,10 @@ class Server:
         if not turns.due:
             if change_set.event_count >= MAX_UNAWAITED_EVENTS:
                 turns.schedule()
-            elif turns.durable and change_set:
+            elif not turns.durable:
+                if change_set.unlogged_count >= MAX_UNAWAITED_EVENTS:
+                    turns.schedule()
+            elif change_set:
                 if change_set.has_only_leases:
                     turns.end_soon()
                 else:
