@@ -70,6 +70,35 @@ def test_it_has_what_a_dictionary_has(span: int) -> None:
     assert_same(table, expected)
 
 
+@pytest.mark.parametrize("distance", [1, 3, 9, 100, 3 * GROUP_SIZE])
+@pytest.mark.parametrize("start", [1, GROUP_SIZE - 1, GROUP_SIZE])
+def test_many_jobs_are_added_as_one_by_one(start: int, distance: int) -> None:
+    rng, table, expected = Random(distance), JobsBySeq(), dict[int, Job]()
+    seq = start
+    for count in (1, 5, MAX_RECENT_JOBS, 0, 7 * GROUP_SIZE + 3, 2):
+        jobs = []
+        for _ in range(count):
+            seq += rng.randrange(1, 2 * distance)
+            jobs.append(job_of(seq))
+        table.extend(jobs)
+        expected.update((job.seq, job) for job in jobs)
+        assert_same(table, expected)
+    table[seq + 1] = expected[seq + 1] = job_of(seq + 1)
+    assert_same(table, expected)
+
+
+def test_jobs_in_any_order_are_added_and_replace_others() -> None:
+    rng, table, expected = Random(1), JobsBySeq(), dict[int, Job]()
+    for _ in range(10):
+        jobs = [job_of(rng.randrange(1, 6 * GROUP_SIZE)) for _ in range(700)]
+        table.extend(jobs)
+        expected.update((job.seq, job) for job in jobs)
+        assert_same(table, expected)
+    older = [job_of(seq) for seq in (5, 7)]
+    table.extend(older)
+    assert table[5] is older[0]
+
+
 def memory_of(make: Callable[[], object]) -> int:
     tracemalloc.start()
     made = make()

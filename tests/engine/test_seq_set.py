@@ -22,3 +22,17 @@ def test_it_has_what_a_set_has() -> None:
     for seq in expected:
         seqs.discard(seq)
     assert not seqs
+
+
+def test_a_range_is_added_as_its_seqs_are() -> None:
+    rng = Random(2)
+    for _ in range(300):
+        seqs, expected = SeqSet(), SeqSet()
+        for _ in range(3):
+            start = rng.randrange(300)
+            end = start + rng.choice((0, 1, rng.randrange(200)))
+            seqs.add_range(start, end)
+            for seq in range(start, end):
+                expected.add(seq)
+        assert list(seqs) == list(expected)
+        assert len(seqs) == len(expected)

@@ -261,9 +261,24 @@ def _new_terms(key: tuple[str, int, int, int, int]) -> Terms:
     return found
 
 
+class _LatestTerms:
+    """The terms of the last job. The next job usually has the same, and a comparison takes less
+    time than a search.
+    """
+
+    __slots__ = ("terms",)
+
+    def __init__(self) -> None:
+        self.terms = Terms("", 0, 0, 0, 0)
+
+
+_latest: Final = _LatestTerms()
+
+
 def forget_shared_terms() -> None:
     """Share no terms with the jobs that exist now, because a flush removes them."""
     _shared_terms.clear()
+    _latest.terms = Terms("", 0, 0, 0, 0)
 
 
 @mypyc_attr(acyclic=True)
@@ -316,8 +331,17 @@ class Job:
         # Pushed fields. After the push, only `Edits.update` changes them.
         self.seq = seq
         self.jid = jid
-        key = (kind, origin, lease_duration, retries, max_attempts)
-        self.terms = _shared_terms.get(key) or _new_terms(key)
+        terms = _latest.terms
+        if (
+            terms.kind != kind
+            or terms.origin != origin
+            or terms.lease_duration != lease_duration
+            or terms.retries != retries
+            or terms.max_attempts != max_attempts
+        ):
+            key = (kind, origin, lease_duration, retries, max_attempts)
+            terms = _latest.terms = _shared_terms.get(key) or _new_terms(key)
+        self.terms = terms
         #: The payload, unless it is in the store. Read it with `Engine.payload`.
         self.inline_payload = inline_payload
         #: The size of a payload in the store; 0: it is in memory.

@@ -75,6 +75,27 @@ class JobsBySeq:
         else:
             self._put_older(seq, job)
 
+    def extend(self, jobs: list[Job]) -> None:
+        """Add many jobs, like `put`. Newer jobs than all others in the order of their seqs, as the
+        store reads them, go directly to their groups.
+        """
+        if not self._is_continued_by(jobs):
+            for job in jobs:
+                self.put(job.seq, job)
+            return
+        newest = [self.recent[seq] for seq in sorted(self.recent)]
+        self.recent.clear()
+        number, group = -1, newest[:0]
+        for job in chain(newest, jobs):
+            if job.seq >> _SHIFT != number:
+                self._add_sorted(number, group)
+                number, group = job.seq >> _SHIFT, []
+            group.append(job)
+        # The last group may get more jobs.
+        self.grouped_seq = max(self.grouped_seq, (number << _SHIFT) - 1)
+        for job in group:
+            self.recent[job.seq] = job
+
     def remove(self, seq: int) -> None:
         """Remove a job, which must exist."""
         if seq > self.grouped_seq:
@@ -130,12 +151,12 @@ class JobsBySeq:
 
     def each(self) -> Iterator[Job]:
         """The jobs, without a list of all of them."""
-        return chain.from_iterable(map(dict.values, self._parts()))
+        return chain.from_iterable(self._lists())
 
     def values(self) -> list[Job]:
         found: list[Job] = []
-        for part in self._parts():
-            found += part.values()
+        for part in self._lists():
+            found += part
         return found
 
     def items(self) -> Iterator[tuple[int, Job]]:
@@ -210,6 +231,28 @@ class JobsBySeq:
         for seq in seqs:
             group.jobs[seq & _MASK] = recent.pop(seq)
 
+    def _is_continued_by(self, jobs: list[Job]) -> bool:
+        """Whether each of these jobs has a higher seq than all before it."""
+        last = max(self.recent, default=self.grouped_seq)
+        for job in jobs:
+            if job.seq <= last:
+                return False
+            last = job.seq
+        return True
+
+    def _add_sorted(self, number: int, jobs: list[Job]) -> None:
+        """Add the jobs of a group, or scattered jobs if they are few."""
+        if len(jobs) < MIN_GROUP_JOBS:
+            for job in jobs:
+                self._scattered[job.seq] = job
+            return
+        self._groups[number] = group = JobGroup()
+        group.count = len(jobs)
+        self._grouped += len(jobs)
+        places = group.jobs
+        for job in jobs:
+            places[job.seq & _MASK] = job
+
     def _dissolve(self, number: int, group: JobGroup) -> None:
         del self._groups[number]
         self._grouped -= group.count
@@ -230,6 +273,24 @@ class JobsBySeq:
             yield self._of_group(number)
             at = end
         yield self._of_scattered(scattered[at:])
+        yield newest
+
+    def _lists(self) -> Iterator[list[Job]]:
+        """As `_parts`, without the seqs, which takes a tenth of the time."""
+        groups, scattered, recent = sorted(self._groups), sorted(self._scattered), self.recent
+        newest = [recent[seq] for seq in sorted(recent)]
+        at = 0
+        for number in groups:
+            end = bisect_left(scattered, number << _SHIFT, at)
+            if end > at:
+                yield list(self._of_scattered(scattered[at:end]).values())
+            group = self._groups.get(number)
+            if group is None:  # it was dissolved
+                yield list(self._of_group(number).values())
+            else:
+                yield [job for job in group.jobs if job is not None]
+            at = end
+        yield list(self._of_scattered(scattered[at:]).values())
         yield newest
 
     def _of_group(self, number: int) -> dict[int, Job]:

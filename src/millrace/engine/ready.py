@@ -88,7 +88,7 @@ class ReadyQueue:
             self._last_position,
             self._last_seq,
         )
-        if not is_behind or self._tombstones or any(job.rank for job in jobs):
+        if not is_behind or self._tombstones or not _have_no_rank(jobs):
             for job in jobs:
                 self.add(job)
             return
@@ -304,3 +304,11 @@ class ReadyQueue:
             if current[:3] != (-job.rank, job.position, seq) or current[3] not in entries:
                 return False
         return True
+
+
+def _have_no_rank(jobs: list[Job]) -> bool:
+    # A loop, because mypyc makes a list of a generator expression.
+    for job in jobs:  # noqa: SIM110
+        if job.rank:
+            return False
+    return True

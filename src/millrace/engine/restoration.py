@@ -42,13 +42,17 @@ class Restoration:
         #: Leases that ended because the previous process ended: seq -> attempt.
         self._interrupted: dict[int, int] = {}
 
-    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
-        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
+    def restore(
+        self, jobs: Iterable[Job], queues: dict[str, bool], *, in_table: bool = False
+    ) -> None:
+        """Add jobs and queues from the store. Ready jobs should be sorted by `position`. With
+        `in_table`, the table of jobs by seq already has them.
+        """
         engine = self._engine
         for name, paused in queues.items():
             engine.queue_set.restore(name, paused=paused)
         engine.failure_groups.deferring = True
-        self._restore_jobs(jobs)
+        self._restore_jobs(jobs, in_table=in_table)
         engine.failure_groups.deferring = False
         self.restored_seq = engine.next_seq
         self.ready_after_restore.clear()
@@ -88,7 +92,7 @@ class Restoration:
         for job in jobs:  # usually in the order of their seqs, which saves memory
             engine.jobs.put(job.seq, job)
         jobs = sort_for_restore(jobs)
-        self.restore(jobs, queues)
+        self.restore(jobs, queues, in_table=True)
         engine.leases.restore_undone(held)
         for job in awaited:
             if job.seq not in engine.jobs:
@@ -166,13 +170,13 @@ class Restoration:
         engine = self._engine
         return [
             job
-            for job in engine.jobs.values()
+            for job in engine.jobs.each()
             if job.extra is not None
             and job.extra.transient
             and not engine.waiters.has_owner(job.seq)
         ]
 
-    def _restore_jobs(self, jobs: Iterable[Job]) -> None:
+    def _restore_jobs(self, jobs: Iterable[Job], *, in_table: bool) -> None:
         """Add jobs as `restore_job` does. Nearly all jobs of a backlog are ready, so this loop
         collects them and adds all jobs of a queue together. The start-up time depends on it.
         """
@@ -185,11 +189,13 @@ class Restoration:
         ready: dict[str, list[Job]] = {}
         known, by_jid = table.jobs, table.by_jid
         position, last_seq = engine.positions.last, engine.next_seq - 1
+        name, group = "", list[Job]()  # the queue of the last job, and its jobs
         for job in jobs:
             if job.state != READY or (job.extra is not None and job.extra.details is not None):
                 self.restore_job(job)
                 continue
-            known.put(job.seq, job)
+            if not in_table:
+                known.put(job.seq, job)
             if by_jid.setdefault(job.jid, job) is not job:
                 table.add_duplicate(job)
             if position < job.position < AFTER_ARRIVALS and job.origin not in own_clock:
@@ -201,12 +207,15 @@ class Restoration:
             if job.extra is not None:
                 engine.dependencies.add(job)
                 engine.annotations.add(job)
-            group = ready.get(job.queue)
-            if group is None:
-                ready[of_job(job.queue).name] = group = []
+            if job.queue != name or not ready:
+                name = of_job(job.queue).name
+                if name not in ready:
+                    ready[name] = []
+                group = ready[name]
+            job.queue = name  # jobs share this string
             group.append(job)
             if len(group) == RESTORE_BATCH_SIZE:
-                self._restore_ready(job.queue, group)
+                self._restore_ready(name, group)
                 group.clear()
         for name, group in ready.items():
             self._restore_ready(name, group)
@@ -219,8 +228,6 @@ class Restoration:
         queue.counts[READY] += len(jobs)
         queue.forgotten = not queue.registered  # see `QueueSet.add`
         queue.ready.extend(jobs)
-        for job in jobs:
-            job.queue = queue.name  # jobs share this string
 
     def restore_job(self, job: Job) -> None:
         engine = self._engine

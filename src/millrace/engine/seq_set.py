@@ -19,6 +19,15 @@ class SeqSet:
         group = seq >> _SHIFT
         self._groups[group] = self._groups.get(group, 0) | 1 << (seq & _MASK)
 
+    def add_range(self, start: int, end: int) -> None:
+        """Add the seqs from `start` up to, but not including, `end`."""
+        while start < end:
+            group = start >> _SHIFT
+            stop = min(end, (group + 1) << _SHIFT)
+            bits = ((1 << (stop - start)) - 1) << (start & _MASK)
+            self._groups[group] = self._groups.get(group, 0) | bits
+            start = stop
+
     def discard(self, seq: int) -> None:
         group = seq >> _SHIFT
         left = self._groups.get(group, 0) & ~(1 << (seq & _MASK))

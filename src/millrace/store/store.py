@@ -46,8 +46,9 @@ class StoreSnapshot(msgspec.Struct):
         if table is not engine.jobs:
             self.jobs = JobsBySeq()
         # A list of all jobs of a backlog would need more memory than normal operation.
-        in_place = is_sorted_for_restore(table.each())
-        engine.restore(table.each() if in_place else sort_for_restore(table.values()), self.queues)
+        is_sorted = is_sorted_for_restore(table.each())
+        jobs = table.each() if is_sorted else sort_for_restore(table.values())
+        engine.restoration.restore(jobs, self.queues, in_table=table is engine.jobs)
         engine.next_seq = max(engine.next_seq, self.next_seq)
         self.fill_counters(engine)
 

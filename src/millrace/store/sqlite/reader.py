@@ -105,7 +105,7 @@ class DatabaseContent:
     def _read_jobs(self, progress: Progress | None) -> None:
         total = self._count_jobs() if progress is not None else 0
         jobs, found, read = self.snapshot.jobs, 0, -1
-        rows = self._db.execute("SELECT seq, sum, record FROM jobs")
+        rows = self._db.execute("SELECT seq, sum, record FROM jobs ORDER BY seq")
         while read < len(jobs):
             read = len(jobs)
             found += records.decode_jobs(islice(rows, PROGRESS_INTERVAL), JOB, jobs)
