@@ -1,11 +1,12 @@
 """Ports with a rule for queues: other queues and their jobs can neither be used nor seen."""
 
 import json
+from hashlib import sha1
 from random import Random
 
 import pytest
 from goqueue_conversation import add, delete, reserve
-from resp_conversation import SCRIPT_C, SHA_C
+from resp_conversation import SCRIPT_C, SCRIPT_D, SHA_C
 
 from millrace.config import Config
 from millrace.engine.caller import Caller
@@ -67,6 +68,7 @@ def limited(protocol: str, engine: Engine) -> Connection:
     return connect(protocol, engine, "signup*")
 
 
+SHA_D = sha1(SCRIPT_D).hexdigest()
 DENIED = "the queue billing is not allowed on this port"
 
 #: protocol, command, start of the reply.
@@ -566,3 +568,137 @@ def test_a_leased_job_is_found_although_a_hidden_one_has_its_jid(actor: int) -> 
     assert found.queue == "signup"
     engine.caller = Caller(engine, actor, rule=rule_for(("other*",)))
     assert engine.find_leased("same", actor) is None
+
+
+#: Reads that must not show `billing`, its jobs or its options.
+RECORD_LISTS: list[bytes] = [
+    _call("track", "1"),
+    resp("QLESS.TRACK", "0"),
+    resp("ZRANGE", "ql:tracked", "0", "-1"),
+    resp("KEYS", "*"),
+    resp("SCAN", "0", "COUNT", "1000"),
+    resp("HGETALL", "ql:config"),
+    resp("HGET", "ql:config", "billing-heartbeat"),
+    resp("QLESS.CONFIG", "0", "get"),
+    _call("config.get", "1"),
+    resp("EVALSHA", SHA_D, "0", "config.getAll", "1"),
+    resp("EVALSHA", SHA_D, "0", "jobs.tracked", "1"),
+]
+
+
+@pytest.mark.parametrize("command", RECORD_LISTS)
+def test_lists_show_no_records_of_other_queues(command: bytes, with_records: Engine) -> None:
+    engine, open_port = with_records, connect("qless", with_records)
+    for script in (SCRIPT_C, SCRIPT_D):
+        exchange(open_port, resp("SCRIPT", "LOAD", script))
+    exchange(open_port, _call("config.set", "1", "billing-heartbeat", "77"))
+    exchange(open_port, _call("config.set", "1", "heartbeat-billing", "78"))
+    for jid in ("mine-1", "foreign-gone"):
+        exchange(open_port, _call("put", "1", "w", "billing", "foreign-gone", "k", "{}", "0"))
+        exchange(open_port, _call("track", "1", "track", jid))
+    exchange(open_port, _call("cancel", "1", "foreign-gone"))
+    exchange(open_port, resp("HSET", "ql:th:ql:q:signup-q", "maximum", "5"))
+    port = limited("qless", engine)
+    for script in (SCRIPT_C, SCRIPT_D):
+        exchange(port, resp("SCRIPT", "LOAD", script))
+    whole = exchange(open_port, command)
+    assert b"billing" in whole or b"foreign" in whole or b"77" in whole
+    reply = exchange(port, command)
+    assert b"billing" not in reply, reply
+    assert b"foreign" not in reply
+    assert b"77" not in reply
+    if b"track" in command:
+        assert b"mine-1" in reply
+    if b"KEYS" in command:
+        assert b"ql:th:ql:q:signup-q" in reply
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    "command",
+    [
+        resp("HGETALL", "ql:th:ql:q:billing"),
+        resp("EXISTS", "ql:th:ql:q:billing"),
+        resp("TTL", "ql:th:ql:q:billing"),
+        resp("ZRANGE", "ql:th:ql:q:billing-locks", "0", "-1"),
+        resp("DEL", "ql:th:ql:q:billing"),
+        resp("EVALSHA", SHA_D, "0", "throttle.get", "1", "ql:q:billing"),
+        resp("EVALSHA", SHA_D, "0", "throttle.locks", "1", "ql:q:billing"),
+        resp("EVALSHA", SHA_D, "0", "throttle.ttl", "1", "ql:q:billing"),
+        resp("EVALSHA", SHA_D, "0", "queue.throttle.get", "1", "billing"),
+        resp("EVALSHA", SHA_D, "0", "config.get", "1", "billing-heartbeat"),
+        resp("QLESS.CONFIG", "0", "get", "billing-heartbeat"),
+    ],
+)
+def test_the_limit_of_another_queue_cannot_be_read(
+    command: bytes, exists: bool, engine: Engine
+) -> None:
+    """The reply does not depend on whether the limit exists."""
+    open_port = connect("qless", engine)
+    if exists:
+        exchange(open_port, resp("HSET", "ql:th:ql:q:billing", "maximum", "5"))
+        exchange(open_port, resp("QLESS.CONFIG", "0", "set", "billing-heartbeat", "5"))
+    port = limited("qless", engine)
+    exchange(port, resp("SCRIPT", "LOAD", SCRIPT_D))
+    reply = exchange(port, command)
+    assert reply.startswith(b"-NOPERM the queue billing"), reply
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("mail", b"zset"), ("mail-locks", b"hash")])
+def test_the_name_of_a_queue_may_end_like_a_set_of_a_throttle(
+    pattern: str, found: bytes, engine: Engine
+) -> None:
+    open_port = connect("qless", engine)
+    for queue in ("mail", "mail-locks"):
+        put = resp("QLESS.PUT", "1", queue, "j", "k", "{}", "1700000000", "0")
+        assert not exchange(open_port, put).startswith(b"-")
+        exchange(open_port, resp("HSET", f"ql:th:ql:q:{queue}", "maximum", "5"))
+    exchange(open_port, resp("QLESS.PUT", "1", "mail", "j", "k", "{}", "1700000000", "0"))
+    exchange(open_port, resp("QLESS.POP", "1", "mail", "w", "1", "1700000000"))
+    port = connect("qless", engine, pattern)
+    assert exchange(port, resp("TYPE", "ql:th:ql:q:mail-locks")) == b"+%b\r\n" % found
+    assert exchange(port, resp("TTL", "ql:th:ql:q:mail-locks")) == b":-1\r\n"
+    keys = exchange(port, resp("KEYS", "ql:th:*"))
+    assert (b"ql:th:ql:q:mail\r\n" in keys) == (pattern == "mail")
+
+
+#: Changes of settings that apply to all queues.
+GLOBAL_SETTINGS: list[bytes] = [
+    _call("config.set", "1", "heartbeat", "1"),
+    _call("config.unset", "1", "heartbeat"),
+    resp("QLESS.CONFIG", "0", "set", "jobs-history", "0"),
+    resp("EVALSHA", SHA_D, "0", "queueIdentifierPatterns.setAll", "1", "default", '["*"]'),
+    resp("EVALSHA", SHA_D, "0", "queuePriorityPatterns.setAll", "1", '{"pattern":["a"]}'),
+    resp("HSET", "ql:qp:identifiers", "default", '["*"]'),
+    resp("RPUSH", "ql:qp:priorities", '{"pattern":["a"]}'),
+    resp("DEL", "ql:qp:identifiers"),
+]
+
+
+@pytest.mark.parametrize("command", GLOBAL_SETTINGS)
+def test_settings_of_all_queues_cannot_be_changed(command: bytes, engine: Engine) -> None:
+    open_port, port = connect("qless", engine), limited("qless", engine)
+    for each in (open_port, port):
+        exchange(each, resp("SCRIPT", "LOAD", SCRIPT_C))
+        exchange(each, resp("SCRIPT", "LOAD", SCRIPT_D))
+    exchange(open_port, _call("config.set", "1", "heartbeat", "50"))
+    exchange(open_port, resp("HSET", "ql:qp:identifiers", "mine", '["a"]'))
+    before = dict(engine.settings)
+    reply = exchange(port, command)
+    assert reply.startswith(b"-NOPERM "), reply
+    assert b"it has a rule for queues" in reply
+    assert dict(engine.settings) == before
+    assert not exchange(open_port, command).startswith(b"-")
+
+
+def test_named_throttles_and_options_of_allowed_queues_can_be_changed(engine: Engine) -> None:
+    port = limited("qless", engine)
+    exchange(port, resp("SCRIPT", "LOAD", SCRIPT_D))
+    for command in (
+        resp("EVALSHA", SHA_D, "0", "throttle.set", "1", "named", "3"),
+        resp("EVALSHA", SHA_D, "0", "throttle.set", "1", "ql:q:signup-a", "3"),
+        resp("EVALSHA", SHA_D, "0", "config.set", "1", "signup-a-heartbeat", "9"),
+    ):
+        assert not exchange(port, command).startswith(b"-"), command
+    assert sorted(engine.limits.by_key) == ["named", "ql:q:signup-a"]
+    assert b"signup-a-heartbeat" in exchange(port, resp("HGETALL", "ql:config"))

@@ -132,7 +132,7 @@ def untag(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None
 def track(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
     hub.engine.track(job.jid, now, HTTP)
     if hub.qless is not None:
-        hub.qless.publisher.publish("track", job.jid.encode())
+        hub.qless.publisher.tracking("track", job.jid)
 
 
 def untrack(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:
@@ -149,7 +149,7 @@ def untrack_id(hub: AdminService, jid: str) -> None:
     """Stop tracking a job id. The job need not exist."""
     hub.engine.track(jid, None)
     if hub.qless is not None:
-        hub.qless.publisher.publish("untrack", jid.encode())
+        hub.qless.publisher.tracking("untrack", jid)
 
 
 def undepend(hub: AdminService, job: Job, request: ActionRequest, now: int) -> None:

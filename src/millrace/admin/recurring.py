@@ -192,10 +192,11 @@ def set_qless(hub: AdminService, request: SetQlessOption, now: int) -> Ok:
             f"A setting needs a name of 1 to {MAX_OPTION_NAME} characters and a value of up to "
             f"{MAX_OPTION_VALUE} characters."
         )
-    if value is None:
-        qless.publisher.log({"event": "config_unset", "option": option})
-    else:
-        qless.publisher.log({"option": option, "event": "config_set", "value": value})
+    if qless.options.allows(option):
+        if value is None:
+            qless.publisher.log({"event": "config_unset", "option": option})
+        else:
+            qless.publisher.log({"option": option, "event": "config_set", "value": value})
     qless.options.set(option, value)
     shown = option if value is None else f"{option} = {value}"
     hub.audit.add(now, request.by, "unset Qless" if value is None else "set Qless", shown)

@@ -163,6 +163,9 @@ def _blocked(engine: Engine, job: Job) -> list[Reason]:
     if not seqs:
         return []
     found = [engine.jobs[seq] for seq in seqs[:MAX_NAMED] if seq in engine.jobs]
+    rule = engine.caller.rule
+    if rule is not None:
+        found = rule.visible(found)
     blockers = [Blocker(each.jid, each.seq, STATE_NAMES[each.state]) for each in found]
     return [Reason("blocked", count=len(seqs), blockers=blockers)]
 
@@ -255,9 +258,11 @@ def _position(ahead: int) -> str:
 
 
 def _waits_for(reason: Reason) -> str:
-    listed = ", ".join(f"{each.jid} ({each.state})" for each in reason.blockers)
+    listed = [f"{each.jid} ({each.state})" for each in reason.blockers]
     more = reason.count - len(reason.blockers)
-    text = f"Waits for {listed}{f' and {more} more' if more else ''}."
+    if not listed:
+        return f"Waits for {more} {'jobs' if more > 1 else 'job'}."
+    text = f"Waits for {', '.join(listed)}{f' and {more} more' if more else ''}."
     if any(each.state == "dead" for each in reason.blockers):
         text += " A dead job blocks it until you retry or delete that job."
     return text

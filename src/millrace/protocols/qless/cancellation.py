@@ -142,7 +142,7 @@ def _cancel(q: QlessState, job: Job, now: int) -> None:
 def publish_cancelled(q: QlessState, job: Job) -> None:
     """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
-    if q.publisher.has_subscribers:
+    if q.publisher.has_subscribers and q.hub.allows(job.queue):
         names = q.client_name(job.jid), q.client_name(job.queue)
         fields = {"jid": names[0], "queue": names[1], "event": "canceled", "worker": worker}
         q.publisher.log(fields)

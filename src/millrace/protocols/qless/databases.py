@@ -79,5 +79,11 @@ class DatabaseNames:
             return QUEUE_KEY_PREFIX + self.client_name(tid.removeprefix(QUEUE_KEY_PREFIX))
         return self.client_name(tid)
 
-    def is_throttle_in_database(self, tid: str) -> bool:
-        return self.is_in_database(tid.removeprefix(QUEUE_KEY_PREFIX))
+    def allows_throttle(self, tid: str) -> bool:
+        """Return whether the port allows a throttle, by its name in the engine."""
+        queue = tid.removeprefix(QUEUE_KEY_PREFIX)
+        return queue == tid or self.hub.allows(queue)
+
+    def lists_throttle(self, tid: str) -> bool:
+        """Return whether clients see a throttle, by its name in the engine."""
+        return self.is_in_database(tid.removeprefix(QUEUE_KEY_PREFIX)) and self.allows_throttle(tid)

@@ -292,7 +292,11 @@ def option(api: Any, call: Call) -> Reply:
     `config.getAll`.
     """
     chosen = {**DEFAULTS, **queries.config_of(api.qless)}
-    return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
+    if not call.args:
+        return lua.encode(chosen)
+    name = text(call.args, 0, "")
+    api.qless.options.check(api.qless.engine_name(name))
+    return chosen.get(name)
 
 
 # Throttles

@@ -246,7 +246,7 @@ def config_set(q: QlessState, now: int, args: Args) -> None:
     """Set an option. Arguments: option, value."""
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
-    q.options.check(q.engine_name(option))
+    q.options.check_change(q.engine_name(option))
     q.publisher.log({"option": option, "event": "config_set", "value": value})
     q.options.set(q.engine_name(option), value)
 
@@ -254,7 +254,7 @@ def config_set(q: QlessState, now: int, args: Args) -> None:
 def config_unset(q: QlessState, now: int, args: Args) -> None:
     """Remove the value that was set for an option. Arguments: option."""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
-    q.options.check(q.engine_name(option))
+    q.options.check_change(q.engine_name(option))
     q.publisher.log({"event": "config_unset", "option": option})
     q.options.set(q.engine_name(option), None)
 

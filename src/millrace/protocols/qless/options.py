@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from millrace.engine.engine import Engine
+from millrace.engine.errors import QueueRefused
 from millrace.engine.statistics import KEPT_DAYS
 
 from . import lua_values as lua
@@ -56,11 +57,26 @@ class QlessOptions:
         self._cache_settings()
         self._limit_queues()
 
+    def allows(self, option: str) -> bool:
+        """Return whether clients of the port see an option: of all queues, or of an allowed one."""
+        queue = queue_of_option(option)
+        return queue is None or self._names.hub.allows(queue)
+
     def check(self, option: str) -> None:
         """Raise an error if the option belongs to a queue that the caller may not use."""
         queue = queue_of_option(option)
         if queue is not None:
             self._engine.check_queue(queue)
+
+    def check_change(self, option: str) -> None:
+        """Raise an error if the caller may not change the option. With a rule for queues, it may
+        change only the options of single queues.
+        """
+        self.check(option)
+        if self._engine.caller.rule is not None and queue_of_option(option) is None:
+            raise QueueRefused(
+                "options of all queues are not allowed on this port: it has a rule for queues"
+            )
 
     def set(self, option: str, value: str | None) -> None:
         if value is None:

@@ -22,6 +22,8 @@ _UNPREFIXED_EVENTS: Final = frozenset(
 
 
 class Publisher:
+    """Publishes events of the queues that the port allows. Operators change all jobs."""
+
     def __init__(self, engine: Engine, names: DatabaseNames, pubsub: "PubSub") -> None:
         self._engine = engine
         self._names = names
@@ -53,6 +55,8 @@ class Publisher:
 
     def lock_lost(self, job: Job) -> None:
         """Publish that a worker has lost its lock on a job."""
+        if not self._names.hub.allows(job.queue):
+            return
         fields = {
             "jid": self._names.client_name(job.jid),
             "event": "lock_lost",
@@ -61,9 +65,27 @@ class Publisher:
         self.log(fields, job.holder)
 
     def failed(self, job: Job, worker: str, group: str, message: str) -> None:
+        if not self._names.hub.allows(job.queue):
+            return
         about = {"message": message, "jid": self._names.client_name(job.jid), "group": group}
         self.log({**about, "event": "failed", "worker": worker})
 
     def tracked(self, event: str, jid: str) -> None:
-        if jid in self._engine.annotations.tracked:
+        """Publish an event of a job if it is tracked."""
+        if jid in self._engine.annotations.tracked and self._is_shown(jid, unknown=True):
             self.publish(event, encode_name(self._names.client_name(jid)))
+
+    def tracking(self, event: str, jid: str) -> None:
+        """Publish that an operator has started or ended the tracking of an id."""
+        if self._is_shown(jid, unknown=False):
+            self.publish(event, jid.encode())
+
+    def _is_shown(self, jid: str, *, unknown: bool) -> bool:
+        """Return whether the port allows the queue of a job: an operator may have changed the job.
+        Return `unknown` on a port with a rule if the job does not exist.
+        """
+        rule = self._names.hub.rule
+        if rule is None:
+            return True
+        jobs = self._engine.find_all(jid)
+        return bool(rule.visible(jobs)) if jobs else unknown

@@ -180,7 +180,8 @@ def put_again(q: QlessState, now: int, job: Job, queue: str, due: int) -> None:
     """
     details, job_time = ensure_details(job), q.engine.time_of(job, now)
     details.add_entry("put", job_time, q.options.max_history, {"q": queue})
-    q.publisher.log({"jid": job.jid, "event": "put", "queue": queue})
+    if q.hub.allows(queue):
+        q.publisher.log({"jid": job.jid, "event": "put", "queue": queue})
     if job.state == LEASED:
         q.publisher.lock_lost(job)
     q.register_queue(queue, job_time)

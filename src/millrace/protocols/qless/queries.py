@@ -262,9 +262,7 @@ def tracked_jobs(q: QlessState) -> Generator[None, None, TrackedJobs]:
     known = q.engine.annotations.tracked
     order = yield from sort_in_slices((known.get(jid, 0), jid) for jid in list(known))
     found = yield from map_in_slices(order, lambda row: (row[1], q.engine.find(row[1])))
-    mine = yield from filter_in_slices(
-        found, lambda row: q.is_in_database(row[0] if row[1] is None else row[1].queue)
-    )
+    mine = yield from filter_in_slices(found, lambda row: q.lists_tracked(*row))
     return (yield from map_in_slices(mine, lambda row: (q.client_name(row[0]), row[1])))
 
 
@@ -300,7 +298,7 @@ def config_of(q: QlessState) -> dict[str, str]:
     return {
         q.client_name(name): value
         for name, value in q.options.config.items()
-        if q.is_in_database(name)
+        if q.is_in_database(name) and q.options.allows(name)
     }
 
 
@@ -311,6 +309,7 @@ def config_get(q: QlessState, now: int, args: Args) -> bytes | int | None:
     if not args:
         return lua.encode({**DEFAULTS, **config_of(q)})
     option = text(args, 0, "")
+    q.options.check(q.engine_name(option))
     value = q.options.config.get(q.engine_name(option))
     if value is not None:
         return encode_name(value)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from millrace.engine.errors import QueueRefused
 from millrace.protocols.errors import ClientError
 
 from . import lua_values as lua
@@ -51,6 +52,7 @@ def stored_priorities(q: QlessState) -> list[str]:
 
 
 def _store(q: QlessState, key: str, value: dict[str, str] | list[str]) -> None:
+    _check_rule(q)
     packed = msgspec.msgpack.encode(value)
     if len(packed) > MAX_PATTERN_BYTES:
         raise ClientError(
@@ -154,11 +156,18 @@ def add_priorities(q: QlessState, items: list[bytes], *, left: bool) -> int:
 
 def remove_patterns(q: QlessState, name: str) -> bool:
     """Remove all identifiers or all priorities. Return False if there are none."""
+    _check_rule(q)
     if not is_stored(q, name):
         return False
     _refuse_if_unavailable(q)
     q.engine.set_setting(_setting_key(q, name), None)
     return True
+
+
+def _check_rule(q: QlessState) -> None:
+    """Refuse a change on a port with a rule for queues: patterns apply to all queues."""
+    if q.hub.rule is not None:
+        raise QueueRefused("patterns are not allowed on this port: it has a rule for queues")
 
 
 def _refuse_if_unavailable(q: QlessState) -> None:

@@ -87,6 +87,8 @@ class RedisView:
         tid = self.qless.engine_throttle_name(decode_name(name))
         if name == key or tid not in self.qless.throttles.limits:
             return -1
+        if not self.qless.allows_throttle(tid):
+            return -1  # the set of jobs of another throttle
         caller = self.qless.engine.caller
         caller.own_clock = caller.clock_offset != 0
         try:
@@ -242,7 +244,7 @@ class RedisView:
             }
             moment = day * DAY // SECOND
             yield from (f"s:{name}:{moment}:{local(queue_name)}" for name in counts if counts[name])
-        for tid in list(filter(self.qless.is_throttle_in_database, self.qless.throttles.limits)):
+        for tid in list(filter(self.qless.lists_throttle, self.qless.throttles.limits)):
             name = self.qless.client_throttle_name(tid)
             names = (name, f"{name}-locks", f"{name}-pending")
             yield from (
@@ -379,7 +381,7 @@ class RedisView:
         qless, times = self.qless, self.qless.tracked
         for name in list(times):
             job = self.engine.find(name)
-            if qless.is_in_database(name if job is None else job.queue):
+            if qless.lists_tracked(name, job):
                 jid = qless.client_name(name)
                 when = times.get(qless.engine_name(jid), times.get(jid, 0))
                 yield encode_name(jid), when / SECOND

@@ -225,6 +225,14 @@ class QlessState(DatabaseNames):
         """Return the tracked ids of all databases, with the start of the tracking."""
         return self.engine.annotations.tracked
 
+    def lists_tracked(self, jid: str, job: Job | None) -> bool:
+        """Return whether clients see a tracked id, whose job is visible to them or None. On a port
+        with a rule for queues, the job must exist, because its queue decides.
+        """
+        if job is None:
+            return self.hub.rule is None and self.is_in_database(jid)
+        return self.is_in_database(job.queue)
+
     @property
     def tags(self) -> dict[str, dict[int, int]]:
         """Return the jobs of each tag, with the time at which they got it."""
@@ -287,9 +295,13 @@ class QlessState(DatabaseNames):
         if queue in self.paused_ahead:
             self.engine.open_queue(queue)
             self.pause(queue, now, paused=True)
-        if queue not in self.first_seen:
+        key = _QUEUE_PREFIX + queue
+        if not self.hub.allows(queue):  # an operator puts the job
+            if key not in self.engine.settings:
+                self.engine.set_setting(key, b"%d" % now)
+        elif queue not in self.first_seen:
             self.first_seen[queue] = now
-            self.engine.set_setting(_QUEUE_PREFIX + queue, b"%d" % now)
+            self.engine.set_setting(key, b"%d" % now)
 
     def forget_queue(self, queue: str, *, by_client: bool = False) -> None:
         if self.first_seen.pop(queue, None) is not None:

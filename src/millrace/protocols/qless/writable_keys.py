@@ -21,6 +21,8 @@ WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
 #: Prefix of the keys of throttles. These keys are also writable.
 THROTTLE_KEY: Final = b"ql:th:"
 PATTERN_KEYS: Final = ("identifiers", "priorities")
+#: Suffixes of the sets of jobs that hold a throttle or wait for it.
+THROTTLE_SETS: Final = ("locks", "pending")
 
 
 def writable_key_type(key: bytes) -> str:
@@ -33,23 +35,28 @@ class WritableKeys:
         self.qless = qless
 
     def throttle(self, name: str) -> Key | None:
-        throttles = self.qless.throttles
-        limit = throttles.limits.get(self.qless.engine_throttle_name(name))
+        """Return a throttle, or the set of jobs that hold it or wait for it. A queue may have the
+        name of such a set.
+        """
+        throttles, qless = self.qless.throttles, self.qless
+        full_name = qless.engine_throttle_name(name)
+        tid, _, part = full_name.rpartition("-")
+        is_set = part in THROTTLE_SETS and qless.allows_throttle(tid)
+        if not is_set:
+            qless.throttle_name(name)  # the port may refuse it
+        limit = throttles.limits.get(full_name) if qless.allows_throttle(full_name) else None
         if limit is not None:
             maximum = fields.format_number(limit.maximum)
             return hash_key(lambda: [(b"id", encode_name(name)), (b"maximum", maximum)])
-        tid, _, part = self.qless.engine_throttle_name(name).rpartition("-")
-        if tid not in throttles.limits:
+        if not is_set or tid not in throttles.limits:
             return None
-        if part == "locks":
-            return zset_key(
-                lambda: sorted_scores(
-                    (self.qless.client_name(job.jid), 1.0) for job in throttles.jobs_holding(tid)
-                )
-            )
         if part == "pending":
             return zset_key(lambda: self.waiting_for(throttles.waiting(tid)))
-        return None
+        return zset_key(
+            lambda: sorted_scores(
+                (qless.client_name(job.jid), 1.0) for job in throttles.jobs_holding(tid)
+            )
+        )
 
     def waiting_for(self, jobs: list[Job]) -> Scores:
         """Return throttled jobs by the start of their wait."""
