@@ -1,10 +1,19 @@
 """Transactions: the rules of the sheet for ATOMIC and DONE, and for blocking inside of them."""
 
+from random import Random
+
 import pytest
 from masenko_conversation import OK, PONG, Masenko, heard
 
+from millrace.engine.engine import Engine
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
+from millrace.protocols.registry import FAKTORY
+from millrace.protocols.spec import protocol_rules
 from scene import unit
+from wires import data_of
 
+NOW = 1_700_000_000_000_000
 PUSH = 'PUSH {"name":"a"}'
 COMMIT = "commit transaction: write to WAL: serialize operation: "
 
@@ -377,3 +386,42 @@ def test_a_job_of_another_protocol_can_be_acknowledged():
         client.fetches()
         client.commits('ACK {"id":1}', PUSH).hears(b'OK {"ids":[2]}\n')
         assert list(talk.engine.jobs) == [2]
+
+
+# A task that the connection loses while a large transaction runs in slices
+
+
+def _release(engine, task):
+    engine.release(task, NOW)
+
+
+def _delete(engine, task):
+    engine.cancel(task, NOW)
+
+
+def _end_and_lease_again(engine, task):
+    engine.release(task, NOW)
+    assert engine.lease(["default"], "another", FAKTORY, NOW) is task
+
+
+@pytest.mark.parametrize("lose", [_release, _delete, _end_and_lease_again])
+def test_a_large_transaction_is_refused_if_a_task_is_lost_before_its_end(lose):
+    engine = Engine(Random(1), protocol_rules())
+    hub = MasenkoHub(engine)
+    client = MasenkoConnection(hub)
+    client.receive(b'PUSH {"name":"a"}\nPUSH {"name":"b"}\nFETCH {}\n', NOW, 10)
+    client.replies.clear()
+    task = engine.jobs[1]
+    lines = b'ATOMIC\nACK {"id":1}\n' + b'PUSH {"name":"x"}\n' * 200 + b"DONE\n"
+    client.receive(lines, NOW, 300)
+    while client.long_command is None:
+        client.run(NOW, 1)
+    lose(engine, task)
+    state = task.state
+    for _ in range(100):
+        client.run(NOW, 1)
+        engine.tick(NOW)
+    assert data_of(client) == [b'ERR {"msg":"task 1 not acquired"}\n']
+    assert (task.state, task.seq in engine.jobs) == (state, lose is not _delete)
+    assert all(seq <= 2 for seq in engine.jobs)
+    assert client.hub.requests[b"ACK"] == 0

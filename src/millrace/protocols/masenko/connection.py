@@ -454,8 +454,7 @@ class MasenkoConnection(Connection):
             for number, operation in enumerate(transaction.operations, 1):
                 if isinstance(operation, int):
                     if self._find(operation, now) is None:  # another client has ended it
-                        self.caller.wait()
-                        self.reply_error(error_reply(f"task {operation} not acquired"))
+                        self._refuse_lost(operation)
                         return
                     acked.append(operation)
                 else:
@@ -470,6 +469,10 @@ class MasenkoConnection(Connection):
                             self.unavailable_reply(engine.unavailable_reason or "a commit failed")
                         )
                         return
+            for seq in acked:
+                if not engine.leases.holds(self.caller.holder, seq):  # ended since its slice
+                    self._refuse_lost(seq)
+                    return
             acked_count = len(acked)  # the transaction takes over the list
             transactions.seal(name, MASENKO, self.caller.holder, acked, now)
             sealed = True
@@ -486,6 +489,10 @@ class MasenkoConnection(Connection):
             # The sealed transaction is durable: no refused commit can undo it.
             self.caller.must_wait = False
         self._respond_to_done(ids, acked_count)
+
+    def _refuse_lost(self, seq: int) -> None:
+        self.caller.wait()
+        self.reply_error(error_reply(f"task {seq} not acquired"))
 
 
 def _ids_reply(ids: list[int]) -> bytes:
