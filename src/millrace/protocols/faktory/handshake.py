@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_HELLO: Final = 1 << 18
 
 
-class Hello(NamedTuple):
+class HelloData(NamedTuple):
     """The content of a HELLO."""
 
     wid: str
@@ -53,7 +53,7 @@ def greet(connection: "FaktoryConnection", verb: bytes, argument: bytes, now: in
     except BadJson as problem:
         connection.reply_and_close(error_reply(f"invalid HELLO: {problem}"))
         return
-    hello = Hello(wid, hostname, pid, labels, rss_kb)
+    hello = HelloData(wid, hostname, pid, labels, rss_kb)
     if connection.password:
         rounds = connection.hash_rounds if version >= 2 else 1  # old clients hash once
         connection.begin_long_command(_check_password(connection, hello, pwdhash, rounds, now))
@@ -62,7 +62,7 @@ def greet(connection: "FaktoryConnection", verb: bytes, argument: bytes, now: in
 
 
 def _check_password(
-    connection: "FaktoryConnection", hello: Hello, pwdhash: str, rounds: int, now: int
+    connection: "FaktoryConnection", hello: HelloData, pwdhash: str, rounds: int, now: int
 ) -> Iterator[None]:
     """Check the password in slices: a client without it can cause thousands of hash rounds."""
     logins, seconds = connection.hub.logins, now / SECOND
@@ -81,7 +81,7 @@ def _check_password(
         connection.reply_and_close(error_reply("Invalid password"))
 
 
-def _welcome(connection: "FaktoryConnection", hello: Hello, now: int) -> None:
+def _welcome(connection: "FaktoryConnection", hello: HelloData, now: int) -> None:
     hub = connection.hub
     connection.reply_fixed(OK_REPLY)
     if hub.full:
