@@ -5,7 +5,8 @@ A caller with a rule for queues (see queue_rules.py) sees only the allowed queue
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
 
 from .job import Job
 from .jobs_by_seq import JobsBySeq
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 Index = Mapping[Any, Job] | JobsBySeq
 Allows = Callable[[str], bool]
 Check = Callable[[str], None]
+#: An index with more jobs is not copied. Its jobs are looked up by the seqs of all jobs.
+MAX_COPIED: Final = 5000
+SEQS_PER_STEP: Final = 64
+KEYS_PER_STEP: Final = 64
 
 
 class Tables:
@@ -80,14 +85,56 @@ def _only(state: int) -> slice:
     return slice(state, state + 1)
 
 
-def jobs_to_examine(index: Index) -> Iterator[Job | None]:
+def jobs_to_examine(index: Index, jobs: Index) -> Iterator[Job | None]:
     """Yield the present jobs of an index. Yield None for a job that the rule of the caller
-    excludes, so that the command can count it.
+    excludes, so that the command can count it. `jobs` has all jobs.
     """
     if not isinstance(index, VisibleJobs):
-        return iter(list(index.values()))
+        return values_to_examine(index, jobs)
     allows = index.allows
-    return (job if allows(job.queue) else None for job in list(index.all_jobs.values()))
+    found = values_to_examine(index.all_jobs, jobs)
+    return (job if job is not None and allows(job.queue) else None for job in found)
+
+
+def values_to_examine(index: Any, jobs: Index) -> Iterator[Any]:
+    """Yield the values of a dictionary by seq, and None after some steps. Its entries may change
+    between two of them. A large dictionary is not copied: a copy accesses every job.
+    """
+    if isinstance(jobs, VisibleJobs):
+        jobs = jobs.all_jobs
+    if len(index) <= MAX_COPIED or not isinstance(jobs, JobsBySeq):
+        return iter(list(index.values()))
+    return _by_seq(index.get, jobs.seqs())
+
+
+def items_to_examine(index: Mapping[int, Any], jobs: Index) -> Iterator[Any]:
+    """Yield the seqs and values of a dictionary like `values_to_examine`."""
+    if isinstance(jobs, VisibleJobs):
+        jobs = jobs.all_jobs
+    if len(index) <= MAX_COPIED or not isinstance(jobs, JobsBySeq):
+        return iter(list(index.items()))
+    return _by_seq(lambda seq: (seq, index[seq]) if seq in index else None, jobs.seqs())
+
+
+def _by_seq(get: Callable[[int], Any], seqs: Iterator[int]) -> Iterator[Any]:
+    while some := list(islice(seqs, SEQS_PER_STEP)):
+        yield from filter(None, map(get, some))
+        yield None
+
+
+def keys_to_examine(index: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield the keys of a dictionary without a copy of all of them. If it grows or shrinks
+    meanwhile, the rest is copied.
+    """
+    seen: list[list[Any]] = []
+    keys = iter(index)
+    try:
+        while some := list(islice(keys, KEYS_PER_STEP)):
+            seen.append(some)
+            yield from some
+    except RuntimeError:
+        known = set(chain.from_iterable(seen))
+        yield from [key for key in index if key not in known]
 
 
 def seqs_to_examine(index: Index, *, newest_first: bool = False) -> Iterator[int]:

@@ -8,6 +8,8 @@ from typing import Any, Final
 SLICE_SIZE: Final = 200
 #: Number of rows that one slice sorts.
 SORT_BATCH_SIZE: Final = 1000
+#: Number of rows that one slice frees.
+FREE_BATCH_SIZE: Final = 2000
 
 
 def run_if_short(work: Generator[None, None, Any]) -> Any:
@@ -38,15 +40,20 @@ def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
         if row is not None:
             part.append(row)
         if len(part) == SORT_BATCH_SIZE:
-            parts.append(sorted(part))
+            parts.append(part)
+            part.sort()
             part = []
         if number % SLICE_SIZE == 0:
             yield
+    part.sort()
     if not parts:
-        return sorted(part)
-    parts.append(sorted(part))
+        return part
+    parts.append(part)
+    for each in parts:  # the merge pops the rows from the end, until None
+        each.append(None)
+        each.reverse()
     order: list[Any] = []
-    for row in merge(*parts):
+    for row in merge(*[iter(each.pop, None) for each in parts]):
         order.append(row)
         if len(order) % SLICE_SIZE == 0:
             yield
@@ -55,7 +62,9 @@ def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
 
 def reverse_sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
     """Sort all rows, the greatest first."""
-    return (yield from sort_in_slices(rows))[::-1]
+    order = yield from sort_in_slices(rows)
+    order.reverse()
+    return order
 
 
 def filter_in_slices(
@@ -81,3 +90,47 @@ def map_in_slices(
         if len(found) % SLICE_SIZE == 0:
             yield
     return found
+
+
+# Freeing a million rows at once would be a long slice, and so would be a copy of their list. These
+# functions change the list of the caller, and free rows in each slice.
+
+
+def replace_in_slices(
+    rows: list[Any], change: Callable[[Any], Any]
+) -> Generator[None, None, list[Any]]:
+    """Replace each row by the result of a function, and return the list."""
+    for start in range(0, len(rows), SLICE_SIZE):
+        if start:
+            yield
+        rows[start : start + SLICE_SIZE] = map(change, rows[start : start + SLICE_SIZE])
+    return rows
+
+
+def cut_in_slices(rows: list[Any], first: int, end: int) -> Generator[None, None, list[Any]]:
+    """Return the rows from `first` up to `end`, and free the others."""
+    while len(rows) > max(first, end):
+        del rows[max(first, end, len(rows) - FREE_BATCH_SIZE) :]
+        if len(rows) > max(first, end):
+            yield
+    if not first:
+        return rows
+    rows.reverse()
+    found: list[Any] = []
+    taken = 0
+    while rows:
+        row = rows.pop()
+        if taken >= first:
+            found.append(row)
+        taken += 1
+        if taken % FREE_BATCH_SIZE == 0:
+            yield
+    return found
+
+
+def free_in_slices(rows: list[Any]) -> Generator[None, None, None]:
+    """Remove all rows."""
+    while len(rows) > FREE_BATCH_SIZE:
+        del rows[-FREE_BATCH_SIZE:]
+        yield
+    rows.clear()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple
 
 from millrace.engine.queues import Queue
-from millrace.protocols.slices import SLICE_SIZE, map_in_slices, sort_in_slices
+from millrace.protocols.slices import filter_in_slices, replace_in_slices, sort_in_slices
 
 from .fields import Fields
 from .names import encode_name
@@ -23,7 +23,7 @@ class Key(NamedTuple):
     read_in_slices: Callable[[], Generator[None, None, list[Any]]] | None = None
     #: Whether the key has members, where `length` must read all of them.
     exists: Callable[[], bool] | None = None
-    #: The items that `read_in_slices` examines.
+    #: The items that `read_in_slices` examines, for use within one slice.
     rows: Callable[[], Iterable[Any]] | None = None
     #: The queue whose jobs are the members.
     queue: Queue | None = None
@@ -50,16 +50,16 @@ def set_key(read: Callable[[], Iterable[str]]) -> Key:
 
 def long_key(
     key_type: str,
-    rows: Callable[[], Iterable[Any]],
+    rows: Callable[[bool], Iterable[Any]],
     score: Callable[[str], float | None] | None = None,
 ) -> Key:
     """A key with any number of members, read in slices. `rows` returns its members, and None for
-    each examined item that is not a member.
+    each examined item that is not a member. `rows(True)` is for use within one slice.
     """
 
     def read() -> list[Any]:
         """Return all members at once."""
-        found = [row for row in rows() if row is not None]
+        found = [row for row in rows(True) if row is not None]
         return (
             sorted(found, key=lambda member: (member[1], member[0]))
             if key_type == "zset"
@@ -67,21 +67,18 @@ def long_key(
         )
 
     def read_in_slices() -> Generator[None, None, list[Any]]:
-        found: list[Any] = []
-        for number, row in enumerate(rows(), 1):
-            if row is not None:
-                found.append(row)
-            if number % SLICE_SIZE == 0:
-                yield
         if key_type != "zset":
-            return found
-        order = yield from sort_in_slices((score, name) for name, score in found)
-        return (yield from map_in_slices(order, lambda row: (row[1], row[0])))
+            return (yield from filter_in_slices(rows(False), lambda _: True))
+        order = yield from sort_in_slices(
+            None if row is None else (row[1], row[0]) for row in rows(False)
+        )
+        return (yield from replace_in_slices(order, lambda row: (row[1], row[0])))
 
     def exists() -> bool:
-        return any(row is not None for row in rows())
+        return any(row is not None for row in rows(True))
 
-    return Key(key_type, lambda: len(read()), read, score, read_in_slices, exists, rows)
+    length, now = lambda: len(read()), lambda: rows(True)
+    return Key(key_type, length, read, score, read_in_slices, exists, now)
 
 
 def sorted_scores(found: Iterable[tuple[str, float]]) -> Scores:

@@ -13,6 +13,7 @@ from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
 from millrace.protocols.errors import ClientError, PayloadDamaged, StoreUnavailable
 from millrace.protocols.registry import QLESS
+from millrace.protocols.slices import free_in_slices
 from millrace.protocols.web_clients import is_web_request
 
 from . import handshake, info, key_values, keys, multi, pubsub, scripts
@@ -213,6 +214,9 @@ class QlessConnection(Connection):
                 self.caller.wait()
             pieces = yield from join_parts(parts)
             self.reply_in_pieces(pieces)
+            yield from free_in_slices(parts)
+            if isinstance(answer, list):
+                yield from free_in_slices(answer)
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""

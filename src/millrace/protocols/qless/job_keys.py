@@ -1,6 +1,6 @@
 """The keys of queues and of jobs, computed from the engine."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from operator import attrgetter
 from typing import Final, TypeGuard
 
@@ -8,8 +8,8 @@ from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
-from millrace.engine.tables import jobs_to_examine
-from millrace.protocols.slices import map_in_slices, sort_in_slices
+from millrace.engine.tables import MAX_COPIED, Index, jobs_to_examine, keys_to_examine
+from millrace.protocols.slices import replace_in_slices, sort_in_slices
 
 from . import fields, queries
 from .computed_keys import Key, Scores, list_key, long_key, set_key, sorted_scores, zset_key
@@ -37,10 +37,11 @@ class JobKeys:
             self._qless.is_in_database,
         )
 
-        def rows() -> Iterator[tuple[bytes, float] | None]:
-            for queue in list(self._engine.tables.queues.values()):
-                name = queue.name
-                shown = queue.registered and listed(name)
+        def rows(_: bool) -> Iterator[tuple[bytes, float] | None]:
+            queues = self._engine.tables.queues
+            for name in keys_to_examine(queues):
+                queue = queues.get(name)
+                shown = queue is not None and queue.registered and listed(name)
                 yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
 
         def score(name: str) -> float | None:
@@ -51,11 +52,16 @@ class JobKeys:
 
         return long_key("zset", rows, score)
 
-    def paused(self) -> Iterator[bytes | None]:
-        paused = self._qless.paused_ahead
-        for queue in list(filter(attrgetter("paused"), self._engine.tables.queues.values())):
-            shown = queue.name not in paused and self._qless.is_in_database(queue.name)
-            yield encode_name(self._qless.client_name(queue.name)) if shown else None
+    def paused(self, now: bool) -> Iterator[bytes | None]:
+        paused, queues = self._qless.paused_ahead, self._engine.tables.queues
+        names: Iterable[str] = keys_to_examine(queues)
+        if now:  # of many queues, few are paused
+            names = [each.name for each in filter(attrgetter("paused"), queues.values())]
+        for name in names:
+            queue = queues.get(name)
+            is_paused = queue is not None and queue.paused and name not in paused
+            shown = is_paused and self._qless.is_in_database(name)
+            yield encode_name(self._qless.client_name(name)) if shown else None
         for name in sorted(paused):
             yield (
                 encode_name(self._qless.client_name(name))
@@ -97,22 +103,30 @@ class JobKeys:
 
         def read_in_slices() -> Generator[None, None, Scores]:
             if state == READY:
-                ready = [job for job in queue.ready if job.seq not in excluded]
                 order = yield from sort_in_slices(
-                    (job.rank, -job.position, -job.seq, job) for job in ready
+                    (job.rank, -job.position, -job.seq, job)
+                    if _is_in(job, queue, state) and job.seq not in excluded
+                    else None
+                    for job in self._ready_jobs(queue)
                 )
-                return (yield from map_in_slices(order, lambda row: member(row[3])))
+                return (yield from replace_in_slices(order, lambda row: member(row[3])))
             rows = yield from sort_in_slices(
                 (score(job), self.jid(job)) if _is_in(job, queue, state) else None
-                for job in jobs_to_examine(self._engine.tables.by_state(state))
+                for job in self.examine(self._engine.tables.by_state(state))
             )
-            return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
+            return (yield from replace_in_slices(rows, lambda row: (row[1], row[0])))
 
         def member(job: Job) -> tuple[bytes, float]:
             return self.jid(job), score(job)
 
         length = lambda: queue.counts[state] - len(excluded)  # noqa: E731
         return Key("zset", length, read, score_of, read_in_slices, queue=queue)
+
+    def _ready_jobs(self, queue: Queue) -> Iterator[Job | None]:
+        """The ready jobs of a queue, and others."""
+        if len(queue.ready) <= MAX_COPIED:
+            return iter(list(queue.ready))
+        return self.examine(self._engine.tables.jobs)
 
     def _queue_recurring(self, name: str) -> Key:
         known = self._qless.recurring
@@ -148,10 +162,10 @@ class JobKeys:
         if part == "dependencies":
             return set_key(lambda: self.dependencies(job))
         if part == "dependents":
-            return long_key("set", lambda: self._dependents(job))
+            return long_key("set", lambda now: self._dependents(job, now))
         return None
 
-    def _dependents(self, job: Job) -> Iterator[bytes | None]:
+    def _dependents(self, job: Job, _: bool) -> Iterator[bytes | None]:
         seq = 0
         while seq := self._engine.next_dependent(job, seq):
             dependent = self._engine.job(seq)
@@ -167,12 +181,20 @@ class JobKeys:
         return Key("hash", lambda: 1, lambda: fields.of_recurring(self._qless, found))
 
     def completed(self) -> Key:
-        def rows() -> Iterator[tuple[bytes, float] | None]:
-            for job in list(self._engine.tables.done_untrimmed.values()):
-                shown = self._qless.is_in_database(job.queue)
-                yield (self.jid(job), read_details(job).done_at / SECOND) if shown else None
+        def rows(now: bool) -> Iterator[tuple[bytes, float] | None]:
+            for job in self.examine(self._engine.tables.done_untrimmed, now=now):
+                shown = job is not None and self._qless.is_in_database(job.queue)
+                yield (
+                    (self.jid(job), read_details(job).done_at / SECOND)
+                    if job is not None and shown
+                    else None
+                )
 
         return long_key("zset", rows)
+
+    def examine(self, index: Index, *, now: bool = False) -> Iterator[Job | None]:
+        """The jobs of an index, for use within one slice, or in several."""
+        return iter(index.values()) if now else jobs_to_examine(index, self._engine.tables.jobs)
 
     def jid(self, job: Job) -> bytes:
         return encode_name(self._qless.client_name(job.jid))

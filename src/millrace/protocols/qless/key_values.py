@@ -1,10 +1,13 @@
 """Commands on the values of keys: strings, lists, hashes, sets and sorted sets."""
 
 from collections.abc import Generator
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from millrace.engine.discarded import taken
 from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
+from millrace.protocols.slices import SLICE_SIZE, cut_in_slices, filter_in_slices, replace_in_slices
 
 from .commands import (
     ANY,
@@ -163,9 +166,10 @@ def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
     if not exists_as(connection, args[0], "list", now):
         return []
     if args[0].startswith(QLESS_PREFIX):
-        items = yield from connection.hub.redis_view.read(args[0])
-    else:
-        items = connection.hub.scratch.list_at(scratch_name(connection, args[0]), now) or []
+        read = yield from connection.hub.redis_view.read(args[0])
+        page = slice_range(len(read), args[1], args[2])
+        return (yield from cut_in_slices(read, page.start, page.stop))
+    items = connection.hub.scratch.list_at(scratch_name(connection, args[0]), now) or []
     return list(items[slice_range(len(items), args[1], args[2])])
 
 
@@ -258,7 +262,8 @@ def _members_in_slices(connection: "QlessConnection", key: bytes) -> Slices:
 
 def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if exists_as(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
-        return int(args[1] in (yield from connection.hub.redis_view.read(args[0])))
+        members = taken((yield from connection.hub.redis_view.read(args[0])))
+        return len((yield from filter_in_slices(members, lambda member: member == args[1])))
     return int(args[1] in _members(connection, args[0], now))
 
 
@@ -323,10 +328,17 @@ def _zrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
         found = [] if value is None else value.ordered()
         found = found[slice_range(len(found), args[1], args[2])]
     if len(args) == 3:
-        return [member for member, _ in found]
+        return (yield from replace_in_slices(found, itemgetter(0)))
     if connection.resp_version == 3:
-        return [[member, float(score)] for member, score in found]
-    return [each for member, score in found for each in (member, float(score))]
+        return (yield from replace_in_slices(found, lambda row: [row[0], float(row[1])]))
+    found.reverse()
+    pairs: list[Reply] = []
+    while found:
+        member, score = found.pop()
+        pairs += member, float(score)
+        if len(pairs) % SLICE_SIZE == 0:
+            yield
+    return pairs
 
 
 COMMANDS: Final = {

@@ -41,15 +41,15 @@ def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     matches = matcher(check_pattern(args[0]))
     scratch = connection.hub.scratch.names(now, connection.scratch_prefix)
     found: list[Reply] = [name for name in scratch if matches(name)]
-    jobs_to_examine = 0
+    cost = 0
     for name in connection.hub.redis_view.names():
         if name and matches(name):
             found.append(name)
             if len(found) > MAX_KEYS_LISTED:
                 raise ClientError(f"ERR more than {MAX_KEYS_LISTED} keys match")
-        jobs_to_examine += NAME_COST + (len(name) or EXAMINED_COST)
-        if jobs_to_examine > SLICE_BYTES:
-            jobs_to_examine = 0
+        cost += NAME_COST + (len(name) or EXAMINED_COST)
+        if cost > SLICE_BYTES:
+            cost = 0
             yield
     return found
 

@@ -9,15 +9,18 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from millrace.engine.annotations import existing_details, read_details
+from millrace.engine.discarded import taken
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, HISTOGRAM_BUCKETS, DurationSummary, QueueDay
-from millrace.engine.tables import jobs_to_examine
+from millrace.engine.tables import items_to_examine, jobs_to_examine, keys_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
+    cut_in_slices,
     filter_in_slices,
     map_in_slices,
+    replace_in_slices,
     reverse_sort_in_slices,
     run_if_short,
     sort_in_slices,
@@ -68,30 +71,30 @@ def _completed(q: QlessState) -> FoundJobs:
         None
         if job is None or not q.is_in_database(job.queue)
         else (read_details(job).done_at, job.jid, job.seq, job)
-        for job in jobs_to_examine(q.engine.tables.done_untrimmed)
+        for job in jobs_to_examine(q.engine.tables.done_untrimmed, q.engine.tables.jobs)
     )
     order = yield from reverse_sort_in_slices(rows)
-    return (yield from map_in_slices(order, lambda row: row[3]))
+    return (yield from replace_in_slices(order, lambda row: row[3]))
 
 
 def _leased(q: QlessState, now: int, state: str, queue: str) -> FoundJobs:
     deadlines = q.engine.deadlines
     order = yield from sort_in_slices(deadlines.lease_entries(queue))
-    found = yield from map_in_slices(order, lambda entry: deadlines.leased_job(queue, entry))
+    found = yield from replace_in_slices(order, lambda entry: deadlines.leased_job(queue, entry))
     if state == "running":
-        return (yield from filter_in_slices(found, lambda job: job.deadline >= now))
-    return (yield from filter_in_slices(found, lambda job: job.deadline <= now))
+        return (yield from filter_in_slices(taken(found), lambda job: job.deadline >= now))
+    return (yield from filter_in_slices(taken(found), lambda job: job.deadline <= now))
 
 
 def _scheduled(q: QlessState, now: int, queue: str) -> FoundJobs:
     q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
     waiting = yield from filter_in_slices(
-        jobs_to_examine(q.engine.tables.by_state(SCHEDULED)),
+        jobs_to_examine(q.engine.tables.by_state(SCHEDULED), q.engine.tables.jobs),
         lambda job: job.queue == queue and not _is_due(q, job, now),
     )
-    rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(waiting))
+    rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(taken(waiting)))
     order = yield from sort_in_slices(rows)
-    return (yield from map_in_slices(order, lambda row: row[3]))
+    return (yield from replace_in_slices(order, lambda row: row[3]))
 
 
 def _is_due(q: QlessState, job: Job, now: int) -> bool:
@@ -102,10 +105,10 @@ def _is_due(q: QlessState, job: Job, now: int) -> bool:
 def _blocked(q: QlessState, queue: str) -> FoundJobs:
     rows = (
         None if job is None or job.queue != queue else (last_put_time(job), job.seq, job)
-        for job in jobs_to_examine(q.engine.tables.by_state(BLOCKED))
+        for job in jobs_to_examine(q.engine.tables.by_state(BLOCKED), q.engine.tables.jobs)
     )
     order = yield from sort_in_slices(rows)
-    return (yield from map_in_slices(order, lambda row: row[2]))
+    return (yield from replace_in_slices(order, lambda row: row[2]))
 
 
 def throttled(q: QlessState, args: Args) -> Any:
@@ -121,15 +124,17 @@ def _page_of_jids(
 ) -> Generator[None, None, list[str]]:
     """Return the jids of up to `count` jobs from `offset`. Negative values count from the end."""
     found = yield from work
-    first, end = range_of(len(found), offset, offset + count - 1)
-    return (yield from map_in_slices(found[first:end], lambda job: q.client_name(job.jid)))
+    page = yield from cut_in_slices(found, *range_of(len(found), offset, offset + count - 1))
+    return (yield from replace_in_slices(page, lambda job: q.client_name(job.jid)))
 
 
 def _page_or_rest_of_jids(
     q: QlessState, work: FoundJobs, offset: int, count: int
 ) -> Generator[None, None, list[str]]:
-    found = page_or_rest((yield from work), offset, count)
-    return (yield from map_in_slices(found, lambda job: q.client_name(job.jid)))
+    found = yield from work
+    first = len(found) if offset < 0 else min(offset, len(found))
+    page = yield from cut_in_slices(found, first, len(found) if count < 0 else first + count)
+    return (yield from replace_in_slices(page, lambda job: q.client_name(job.jid)))
 
 
 def range_of(size: int, first: int, last: int) -> tuple[int, int]:
@@ -213,12 +218,12 @@ def _held_by(
 ) -> Generator[None, None, dict[str, tuple[list[str], list[str]]]]:
     """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     leased = yield from filter_in_slices(
-        jobs_to_examine(q.engine.tables.leased),
+        jobs_to_examine(q.engine.tables.leased, q.engine.tables.jobs),
         lambda job: job.holder_protocol == QLESS and q.is_in_database(job.queue),
     )
-    rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(leased))
+    rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(taken(leased)))
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for done, row in enumerate((yield from reverse_sort_in_slices(rows)), 1):
+    for done, row in enumerate(taken((yield from reverse_sort_in_slices(rows))), 1):
         job: Job = row[3]
         details = existing_details(job)
         if details is None or details.lapsed_at is None:  # else its worker knows of the lost lock
@@ -247,16 +252,17 @@ def _tagged(q: QlessState, tag: str, offset: int, count: int) -> Generator[None,
     """Return the jobs with a tag, by the time it was added, then by jid."""
     tagged_at = q.tags.get(tag, {})
     rows: list[tuple[int, str, int]] = []
-    for examined_rows, seq in enumerate(list(tagged_at), 1):
-        job = q.engine.job(seq)
+    for examined_rows, item in enumerate(items_to_examine(tagged_at, q.engine.tables.jobs), 1):
+        job = None if item is None else q.engine.job(item[0])
         if job is not None and q.is_in_database(job.queue):
-            rows.append((tagged_at.get(seq, 0), job.jid, examined_rows))
+            rows.append((item[1], job.jid, examined_rows))
         if examined_rows % SLICE_SIZE == 0:
             yield
-    order = yield from sort_in_slices(rows)
-    first, end = range_of(len(order), offset, offset + count - 1)
-    names = yield from map_in_slices(order[first:end], lambda row: q.client_name(row[1]))
-    return b'{"total":%d,"jobs":%b}' % (len(order), (yield from strings_in_slices(names)))
+    order = yield from sort_in_slices(taken(rows))
+    total = len(order)
+    page = yield from cut_in_slices(order, *range_of(total, offset, offset + count - 1))
+    names = yield from replace_in_slices(page, lambda row: q.client_name(row[1]))
+    return b'{"total":%d,"jobs":%b}' % (total, (yield from strings_in_slices(names)))
 
 
 def tags_top(q: QlessState, args: Args) -> Any:
@@ -269,10 +275,10 @@ def tags_top(q: QlessState, args: Args) -> Any:
 def _most_used(q: QlessState, offset: int, count: int) -> Generator[None, None, bytes]:
     used: list[tuple[int, str]] = []
     examined_rows = 0
-    for tag in list(q.tags):
-        seqs = list(q.tags.get(tag, ()))
+    for tag in keys_to_examine(q.tags):
+        seqs = q.tags.get(tag, {})
         jobs = 0
-        for seq in seqs if len(seqs) > 1 else ():
+        for seq in keys_to_examine(seqs) if len(seqs) > 1 else ():
             job = q.engine.job(seq)
             jobs += job is not None and q.is_in_database(job.queue)
             examined_rows += 1
@@ -328,10 +334,13 @@ def failed_on(q: QlessState, queue: str, day_number: int) -> Generator[None, Non
             and job.failure.last_at // DAY == day_number
         )
 
-    found = yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead), failed_then)
-    return len(found) + len(
-        (yield from filter_in_slices(jobs_to_examine(q.engine.tables.dead_untrimmed), failed_then))
-    )
+    count, tables = 0, q.engine.tables
+    for index in (tables.dead, tables.dead_untrimmed):
+        for examined, job in enumerate(jobs_to_examine(index, tables.jobs), 1):
+            count += job is not None and failed_then(job)
+            if examined % SLICE_SIZE == 0:
+                yield
+    return count
 
 
 def _spread(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:

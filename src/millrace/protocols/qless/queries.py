@@ -5,14 +5,17 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from millrace.engine.annotations import existing_details, read_details
+from millrace.engine.discarded import taken
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.tables import jobs_to_examine
+from millrace.engine.tables import jobs_to_examine, keys_to_examine
 from millrace.protocols.payload_reads import read_ahead, release_payload
 from millrace.protocols.slices import (
     SLICE_SIZE,
     filter_in_slices,
+    free_in_slices,
     map_in_slices,
+    replace_in_slices,
     run_if_short,
     sort_in_slices,
 )
@@ -168,13 +171,15 @@ def _many_queues(
 def queue_names(q: QlessState) -> Generator[None, None, list[str]]:
     """Return the names of all queues in the engine, by the time of their first use, in slices."""
     seen, listed = q.first_seen, q.is_in_database
-    known = filter_in_slices(
-        list(q.engine.tables.queues.values()), lambda queue: queue.registered and listed(queue.name)
-    )
-    order = yield from sort_in_slices(
-        (seen.get(queue.name, 0), queue.name) for queue in (yield from known)
-    )
-    return (yield from map_in_slices(order, lambda row: row[1]))
+    queues = q.engine.tables.queues
+
+    def row_of(name: str) -> tuple[int, str] | None:
+        queue = queues.get(name)
+        shown = queue is not None and queue.registered and listed(name)
+        return (seen.get(name, 0), name) if shown else None
+
+    order = yield from sort_in_slices(map(row_of, keys_to_examine(queues)))
+    return (yield from replace_in_slices(order, lambda row: row[1]))
 
 
 def counts_json(q: QlessState, now: int, name: str) -> bytes:
@@ -219,7 +224,10 @@ def _failed(q: QlessState, args: Args, start: int, limit: int) -> Generator[None
     first, last = range_of(len(found), start, start + limit - 1)
     listed = islice(reversed(found), first, last)
     names = yield from map_in_slices(listed, lambda job: q.client_name(job.jid))
-    return b'{"total":%d,"jobs":%b}' % (len(found), (yield from strings_in_slices(names)))
+    total = len(found)
+    for jobs in groups.values():
+        yield from free_in_slices(jobs)
+    return b'{"total":%d,"jobs":%b}' % (total, (yield from strings_in_slices(names)))
 
 
 def group_of(job: Job) -> str:
@@ -233,7 +241,8 @@ def failure_groups(q: QlessState) -> Generator[None, None, dict[str, list[Job]]]
     """Return the failed jobs by group, the oldest failure first, in slices."""
     groups: dict[str, list[tuple[int, int, int, Job]]] = {}
     jobs = chain(
-        jobs_to_examine(q.engine.tables.dead), jobs_to_examine(q.engine.tables.dead_untrimmed)
+        jobs_to_examine(q.engine.tables.dead, q.engine.tables.jobs),
+        jobs_to_examine(q.engine.tables.dead_untrimmed, q.engine.tables.jobs),
     )
     for count, job in enumerate(jobs, 1):
         if job is not None and job.state == DEAD and q.is_in_database(job.queue):
@@ -244,8 +253,8 @@ def failure_groups(q: QlessState) -> Generator[None, None, dict[str, list[Job]]]
             yield
     ordered: dict[str, list[Job]] = {}
     for group, found in groups.items():
-        order = yield from sort_in_slices(found)
-        ordered[group] = [row[3] for row in order]
+        order = yield from sort_in_slices(taken(found))
+        ordered[group] = yield from replace_in_slices(order, lambda row: row[3])
     return ordered
 
 
@@ -260,8 +269,8 @@ def tracked_jobs(q: QlessState) -> Generator[None, None, TrackedJobs]:
     tracking, in slices.
     """
     known = q.engine.annotations.tracked
-    order = yield from sort_in_slices((known.get(jid, 0), jid) for jid in list(known))
-    found = yield from map_in_slices(order, lambda row: (row[1], q.engine.find(row[1])))
+    order = yield from sort_in_slices((known.get(jid, 0), jid) for jid in keys_to_examine(known))
+    found = yield from replace_in_slices(order, lambda row: (row[1], q.engine.find(row[1])))
     mine = yield from filter_in_slices(found, lambda row: q.lists_tracked(*row))
     return (yield from map_in_slices(mine, lambda row: (q.client_name(row[0]), row[1])))
 

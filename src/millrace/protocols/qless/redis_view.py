@@ -8,14 +8,20 @@ of all jobs in that state.
 
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Final
 
 from millrace.engine.annotations import read_details
+from millrace.engine.discarded import taken
 from millrace.engine.job import SECOND, Job
 from millrace.engine.statistics import DAY, QueueDay
+from millrace.engine.tables import items_to_examine, keys_to_examine, seqs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
-    SLICE_SIZE,
+    cut_in_slices,
+    filter_in_slices,
+    free_in_slices,
+    replace_in_slices,
     run_all_slices,
 )
 
@@ -103,7 +109,10 @@ class RedisView:
             return 0
         if found.exists is None or found.read_in_slices is None:
             return found.length()
-        return len((yield from found.read_in_slices()))
+        members = yield from found.read_in_slices()
+        count = len(members)
+        yield from free_in_slices(members)
+        return count
 
     def version(self, key: bytes) -> Hashable:
         """Return a version for a key with a large number of members: of the queue of its jobs, or
@@ -132,7 +141,7 @@ class RedisView:
         scores: Scores = yield from self.read(key)
         first = max(0, first + len(scores)) if first < 0 else first
         last = last + len(scores) if last < 0 else last
-        return scores[first : max(first, last + 1)]
+        return (yield from cut_in_slices(scores, first, max(first, last + 1)))
 
     def scan(self, start: int, count: int) -> Generator[None, None, tuple[int, list[bytes]]]:
         """Return the cursor of the next scan, and the keys of about `count` jobs from `start`, in
@@ -176,12 +185,8 @@ class RedisView:
         if found.score is not None:
             return found.score(decode_name(member))
         scores: Scores = yield from self.read(key)
-        for number, (name, score) in enumerate(scores, 1):
-            if name == member:
-                return score
-            if number % SLICE_SIZE == 0:
-                yield
-        return None
+        matches = yield from filter_in_slices(taken(scores), lambda row: row[0] == member)
+        return matches[0][1] if matches else None
 
     def fields(self, key: bytes) -> Fields:
         """Return the fields of a hash and their values."""
@@ -220,9 +225,10 @@ class RedisView:
         """
         yield from (name for name, make in self._single_keys.items() if self._key_exists(make()))
         local, listed = self.qless.client_name, self.qless.is_in_database
-        for queue in list(self.engine.tables.queues.values()):
+        queues = self.engine.tables.queues
+        for queue in map(queues.get, keys_to_examine(queues)):
             yield ""
-            if not listed(queue.name):
+            if queue is None or not listed(queue.name):
                 continue
             states = (*STATES, "throttled") if self.engine.limits.parked.by_key else STATES
             sets = (f"{local(queue.name)}-{name}" for name in states)
@@ -230,12 +236,21 @@ class RedisView:
         recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]
         yield from (f"q:{local(name)}-recur" for name in {each.queue for each in recurring})
         yield from (f"r:{local(each.jid)}" for each in recurring)
-        for tag, seqs in list(self.qless.tags.items()):
-            yield f"t:{tag}" if any(map(self._is_listed, seqs)) else ""
-        yield from (f"f:{decode_name(group)}" if group else "" for group in self._groups())
-        yield from (f"w:{worker}:jobs" for worker in {job.history.holder for job in self._held()})
-        for (queue_name, day), found in list(self.engine.queue_days().items()):
-            if not listed(queue_name):
+        tags = self.qless.tags
+        for tag in keys_to_examine(tags):
+            yield f"t:{tag}" if any(map(self._is_listed, tags.get(tag, ()))) else ""
+        yield from (f"f:{decode_name(group)}" if group else "" for group in self._groups(False))
+        holders: set[str] = set()
+        for job in self._jobs.examine(self.engine.tables.leased):
+            is_new = job is not None and self._is_held(job) and job.history.holder not in holders
+            if job is not None and is_new:
+                holders.add(job.history.holder)
+            yield f"w:{job.history.holder}:jobs" if job is not None and is_new else ""
+        days = self.engine.queue_days()
+        for queue_name, day in keys_to_examine(days):
+            found = days.get((queue_name, day))
+            if found is None or not listed(queue_name):
+                yield ""
                 continue
             counts = {
                 "stats": found.failed + found.retries,
@@ -262,12 +277,9 @@ class RedisView:
         return key.length() > 0 if key.exists is None else key.exists()
 
     def _job_names(self) -> Iterator[str]:
-        # A copy: other clients may add and remove jobs between two slices.
-        for job in list(self.engine.tables.by_jid.values()):
-            if self._job_with_key(job.seq) is job:
-                yield from self._names_of(job)
-            else:
-                yield ""
+        for seq in seqs_to_examine(self.engine.tables.jobs):
+            job = self._job_with_key(seq)
+            yield from ("",) if job is None else self._names_of(job)
 
     def _names_of(self, job: Job) -> Iterator[str]:
         jid = self.qless.client_name(job.jid)
@@ -290,11 +302,14 @@ class RedisView:
     def _tag(self, tag: str) -> Key:
         tag_times = self.qless.tags.get(tag, {})
 
-        def rows() -> Iterator[tuple[bytes, float] | None]:
-            for seq, when in list(tag_times.items()):
-                job = self.engine.job(seq)
+        def rows(now: bool) -> Iterator[tuple[bytes, float] | None]:
+            items: Iterable[Any] = tag_times.items()
+            if not now:
+                items = items_to_examine(tag_times, self.engine.tables.jobs)
+            for item in items:
+                job = None if item is None else self.engine.job(item[0])
                 shown = job is not None and self.qless.is_in_database(job.queue)
-                yield (self._jobs.jid(job), when / SECOND) if shown and job is not None else None
+                yield (self._jobs.jid(job), item[1] / SECOND) if shown and job is not None else None
 
         return long_key("zset", rows)
 
@@ -305,37 +320,45 @@ class RedisView:
     def _has_tags(self) -> bool:
         return any(any(map(self._is_listed, seqs)) for seqs in self.qless.tags.values())
 
-    def _tag_counts(self) -> Iterator[tuple[bytes, float] | None]:
+    def _tag_counts(self, _: bool) -> Iterator[tuple[bytes, float] | None]:
         """Return the tags of existing jobs with the number of their jobs, and None in between."""
-        for tag, seqs in list(self.qless.tags.items()):
+        tags = self.qless.tags
+        for tag in keys_to_examine(tags):
             count = 0
-            for number, seq in enumerate(list(seqs), 1):
+            for number, seq in enumerate(keys_to_examine(tags.get(tag, {})), 1):
                 count += self._is_listed(seq)
                 if number % TAG_BATCH_SIZE == 0:
                     yield None
             yield (encode_name(tag), float(count)) if count else None
 
-    def _groups(self) -> Iterator[Any]:
+    def _groups(self, now: bool) -> Iterator[Any]:
         """Return the groups of failures, without sorting the failures, and None for a failure of
         another database or of a group that was returned before.
         """
         known: set[str] = set()
-        for job in (*self.engine.tables.dead.values(), *self.engine.tables.dead_untrimmed.values()):
-            group = queries.group_of(job) if self.qless.is_in_database(job.queue) else None
+        for job in self._failed_jobs(now):
+            mine = job is not None and self.qless.is_in_database(job.queue)
+            group = queries.group_of(job) if job is not None and mine else None
             yield None if group is None or group in known else encode_name(group)
             if group is not None:
                 known.add(group)
 
+    def _failed_jobs(self, now: bool) -> Iterator[Job | None]:
+        tables = self.engine.tables
+        return chain(
+            self._jobs.examine(tables.dead, now=now),
+            self._jobs.examine(tables.dead_untrimmed, now=now),
+        )
+
     def _failed(self, group: str) -> Key:
         """Return the failures, the newest first."""
 
-        def rows() -> Iterator[tuple[bytes, float] | None]:
-            failed = (
-                *self.engine.tables.dead.values(),
-                *self.engine.tables.dead_untrimmed.values(),
-            )
-            for number, job in enumerate(failed):
-                mine = self.qless.is_in_database(job.queue) and queries.group_of(job) == group
+        def rows(now: bool) -> Iterator[tuple[bytes, float] | None]:
+            for number, job in enumerate(self._failed_jobs(now)):
+                if job is None or not self.qless.is_in_database(job.queue):
+                    yield None
+                    continue
+                mine = queries.group_of(job) == group
                 failed_at = 0 if job.history.failure is None else job.history.failure.last_at
                 yield (self._jobs.jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
 
@@ -344,7 +367,8 @@ class RedisView:
         in_order = key.read_in_slices
 
         def read_in_slices() -> Generator[None, None, list[Any]]:
-            return [jid for jid, _ in (yield from in_order())]
+            members = yield from in_order()
+            return (yield from replace_in_slices(members, itemgetter(0)))
 
         return key._replace(
             key_type="list",
@@ -354,13 +378,14 @@ class RedisView:
 
     def _held(self) -> Iterator[Job]:
         """Return the jobs that Qless workers hold, without those that were reported as lost."""
-        leased = (
-            job
-            for job in self.engine.tables.leased.values()
-            if job.history.holder_protocol == QLESS
+        return filter(self._is_held, self.engine.tables.leased.values())
+
+    def _is_held(self, job: Job) -> bool:
+        return (
+            job.history.holder_protocol == QLESS
+            and self.qless.is_in_database(job.queue)
+            and read_details(job).lapsed_at is None
         )
-        mine = (job for job in leased if self.qless.is_in_database(job.queue))
-        return (job for job in mine if read_details(job).lapsed_at is None)
 
     def _worker(self, rest: str) -> Key | None:
         worker, _, part = rest.rpartition(":")
@@ -377,9 +402,9 @@ class RedisView:
         mine = ((name, when) for name, when in times.items() if self.qless.is_in_database(name))
         return sorted_scores((self.qless.client_name(name), when / SECOND) for name, when in mine)
 
-    def _tracked(self) -> Iterator[tuple[bytes, float] | None]:
+    def _tracked(self, _: bool) -> Iterator[tuple[bytes, float] | None]:
         qless, times = self.qless, self.qless.tracked
-        for name in list(times):
+        for name in keys_to_examine(times):
             job = self.engine.find(name)
             if qless.lists_tracked(name, job):
                 jid = qless.client_name(name)

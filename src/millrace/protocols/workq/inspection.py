@@ -87,7 +87,7 @@ def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
 
 
 def _scheduled_rows(engine: Engine, queue: str) -> Iterator[Any]:
-    for job in jobs_to_examine(engine.tables.scheduled):
+    for job in jobs_to_examine(engine.tables.scheduled, engine.tables.jobs):
         if job is not None and job.queue == queue:
             yield -job.rank, job.due_at, job.seq
         else:
