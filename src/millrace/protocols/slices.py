@@ -109,21 +109,23 @@ def replace_in_slices(
 
 def cut_in_slices(rows: list[Any], first: int, end: int) -> Generator[None, None, list[Any]]:
     """Return the rows from `first` up to `end`, and free the others."""
-    while len(rows) > max(first, end):
-        del rows[max(first, end, len(rows) - FREE_BATCH_SIZE) :]
-        if len(rows) > max(first, end):
+    end = max(first, end)
+    freed = 0
+    while len(rows) > end:
+        freed = min(len(rows) - end, FREE_BATCH_SIZE)
+        del rows[-freed:]
+        if freed == FREE_BATCH_SIZE:
+            freed = 0
             yield
     if not first:
         return rows
     rows.reverse()
     found: list[Any] = []
-    taken = 0
-    while rows:
+    for number in range(len(rows)):
         row = rows.pop()
-        if taken >= first:
+        if number >= first:
             found.append(row)
-        taken += 1
-        if taken % FREE_BATCH_SIZE == 0:
+        if (freed + number + 1) % FREE_BATCH_SIZE == 0:
             yield
     return found
 

@@ -3,14 +3,14 @@
 `now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from typing import Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DONE
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import SLICE_SIZE, run_all_slices, sort_in_slices
+from millrace.protocols.slices import SLICE_SIZE, map_in_slices, run_all_slices, sort_in_slices
 
 from . import lua_values as lua
 from .arguments import Args, texts
@@ -18,6 +18,7 @@ from .errors import ScriptError
 from .job_view import (
     shown_worker,
 )
+from .names import decode_name
 from .state import QlessState
 
 #: Number of jobs that one slice of a long `cancel` examines or removes.
@@ -46,10 +47,13 @@ def cancel(q: QlessState, now: int, args: Args) -> list[str]:
 def cancel_in_slices(q: QlessState, now: int, args: Args) -> Generator[None, None, list[str]]:
     """Cancel many jobs as `cancel` does, some in each slice: dependents first."""
     q.engine.caller.wait()
-    wanted = texts(args)
-    chosen = set(wanted)
+    wanted = yield from map_in_slices(args, decode_name)
+    chosen: dict[str, None] = {}
+    for start in range(0, len(wanted), SLICE_SIZE):
+        chosen.update(dict.fromkeys(wanted[start : start + SLICE_SIZE]))
+        yield
     found: dict[int, str] = {}
-    for count, jid in enumerate(dict.fromkeys(wanted), 1):
+    for count, jid in enumerate(chosen, 1):
         job = q.find(jid)
         if job is not None:
             found[job.seq] = jid
@@ -65,10 +69,10 @@ def cancel_in_slices(q: QlessState, now: int, args: Args) -> Generator[None, Non
             _cancel(q, job, now)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
-    chosen.intersection_update(found.values())
+    pending = set(found.values())
     for count, jid in enumerate(wanted, 1):
-        if jid in chosen:
-            chosen.remove(jid)
+        if jid in pending:
+            pending.remove(jid)
         else:  # it is unknown, or it is named again
             _publish_unknown(q, jid)
         if count % CANCEL_BATCH_SIZE == 0:
@@ -106,7 +110,9 @@ def removal_order(
             yield None
 
 
-def _check_dependents(q: QlessState, job: Job, chosen: set[str]) -> Generator[None, None, None]:
+def _check_dependents(
+    q: QlessState, job: Job, chosen: Container[str]
+) -> Generator[None, None, None]:
     """Raise an error if a job that depends on this one is not among the chosen jobs."""
     seq = count = 0
     while seq := q.engine.next_dependent(job, seq):

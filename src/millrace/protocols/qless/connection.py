@@ -213,10 +213,10 @@ class QlessConnection(Connection):
             if not isinstance(answer, CommittedReply):
                 self.caller.wait()
             pieces = yield from join_parts(parts)
-            self.reply_in_pieces(pieces)
             yield from free_in_slices(parts)
             if isinstance(answer, list):
                 yield from free_in_slices(answer)
+            self.reply_in_pieces(pieces)
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""

@@ -11,7 +11,7 @@ from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
 from millrace.engine.states import DEAD, READY
-from millrace.protocols.slices import map_in_slices, run_if_short
+from millrace.protocols.slices import replace_in_slices, run_if_short
 
 from . import job_replies, listings, locks, queries, throttles
 from . import lua_values as lua
@@ -241,7 +241,7 @@ def names(api: Any, call: Call) -> Any:
 
 
 def _names(q: QlessState) -> Generator[None, None, list[str]]:
-    return (yield from map_in_slices((yield from queries.queue_names(q)), q.client_name))
+    return (yield from replace_in_slices((yield from queries.queue_names(q)), q.client_name))
 
 
 def stats(api: Any, call: Call) -> Any:

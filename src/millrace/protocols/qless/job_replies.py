@@ -20,6 +20,9 @@ from .state import QlessState
 
 #: Number of jobs that are popped or written in one slice.
 JOBS_BATCH_SIZE: Final = 20
+#: Rows that one slice joins, if the reply is larger than this.
+ROWS_BATCH_SIZE: Final = 200
+MAX_JOINED_BYTES: Final = 1 << 20
 #: Up to this number of jobs is popped or written in one step.
 MAX_JOBS_PER_STEP: Final = 50
 #: Number of arguments that one slice of a command without a reply uses.
@@ -77,7 +80,27 @@ def _pop(
         if len(jobs) < wanted:
             break
         yield
-    return finish(found)
+    return (yield from finish_in_slices(found, finish))
+
+
+def finish_in_slices(
+    rows: list[Row], finish: Callable[[list[Any]], Reply]
+) -> Generator[None, None, Reply]:
+    """Make a JSON list of rows. For a large list, `finish` gets parts of it, which are not copied.
+    A function that makes a list of the rows gets the rows.
+    """
+    if finish is list or sum(map(len, rows)) <= MAX_JOINED_BYTES:
+        return finish(rows)
+    rows.reverse()
+    parts: list[Row] = []
+    while rows:
+        batch = [rows.pop() for _ in range(min(len(rows), ROWS_BATCH_SIZE))]
+        if BulkStringParts in map(type, batch):
+            parts += batch
+        else:
+            parts.append(BulkStringParts([b",".join(batch)]))  # type: ignore[arg-type]
+        yield
+    return finish(parts)
 
 
 def encode_job(q: QlessState, job: Job, write: JobWriter) -> bytes:
@@ -173,4 +196,4 @@ def encode_jobs_in_slices(
                     yield
         if number % JOBS_BATCH_SIZE == 0:
             yield
-    return finish(found)
+    return (yield from finish_in_slices(found, finish))

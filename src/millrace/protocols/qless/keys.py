@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
 from millrace.protocols.globs import check_pattern, matcher
+from millrace.protocols.slices import free_in_slices
 
 from .commands import (
     ANY,
@@ -46,6 +47,7 @@ def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
         if name and matches(name):
             found.append(name)
             if len(found) > MAX_KEYS_LISTED:
+                yield from free_in_slices(found)
                 raise ClientError(f"ERR more than {MAX_KEYS_LISTED} keys match")
         cost += NAME_COST + (len(name) or EXAMINED_COST)
         if cost > SLICE_BYTES:

@@ -34,6 +34,7 @@ from .job_view import (
 from .listings import range_of, strings_in_slices
 from .names import encode_name
 from .options import DEFAULTS
+from .resp import Reply
 from .state import QlessState
 
 #: Number of queues that one slice writes.
@@ -142,7 +143,7 @@ def length(q: QlessState, now: int, args: Args) -> int:
 # Queues
 
 
-def queues(q: QlessState, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
+def queues(q: QlessState, now: int, args: Args) -> Any:
     """Return the counts of all queues, or of the named queue. Arguments: none, or queue."""
     if args:
         return counts_json(q, now, q.queue_name(text(args, 0, "")))
@@ -150,22 +151,21 @@ def queues(q: QlessState, now: int, args: Args) -> bytes | Generator[None, None,
 
 
 def list_queues(
-    q: QlessState, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
-) -> bytes | Generator[None, None, bytes]:
+    q: QlessState, write: Callable[[str], bytes], finish: Callable[[list[Any]], Reply]
+) -> Any:
     """Return a list of all queues. A long list is written in slices."""
-    reply: bytes | Generator[None, None, bytes] = run_if_short(_many_queues(q, write, finish))
-    return reply
+    return run_if_short(_many_queues(q, write, finish))
 
 
 def _many_queues(
-    q: QlessState, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
-) -> Generator[None, None, bytes]:
-    rows: list[bytes] = []
-    for name in (yield from queue_names(q)):
+    q: QlessState, write: Callable[[str], bytes], finish: Callable[[list[Any]], Reply]
+) -> Generator[None, None, Reply]:
+    rows: list[Any] = []
+    for name in taken((yield from queue_names(q))):
         rows.append(write(name))
         if len(rows) % QUEUES_BATCH_SIZE == 0:
             yield
-    return finish(rows)
+    return (yield from job_replies.finish_in_slices(rows, finish))
 
 
 def queue_names(q: QlessState) -> Generator[None, None, list[str]]:
