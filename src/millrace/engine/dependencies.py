@@ -152,15 +152,17 @@ class Dependencies(Component):
                 self.link(seq, job.seq)
 
     def unblock(self, job: Job, blockers: Iterable[int]) -> None:
-        """Remove some blockers of a job."""
+        """Remove some blockers of a job. Do not use a dictionary of them afterwards."""
         if job.extra is None:
             return
-        removed = dict.fromkeys(blockers)
+        removed = blockers if isinstance(blockers, dict) else dict.fromkeys(blockers)
         job.extra.blockers = list(filterfalse(removed.__contains__, job.extra.blockers))
         self._unlink_all(removed, job.seq)
 
     def _unlink_all(self, blockers: Collection[int], seq: int) -> None:
-        """Remove entries of a job: few at once, many by the timer."""
+        """Remove entries of a job: few at once, many by the timer. A dictionary with many blockers
+        belongs to the index from now on, because a copy takes milliseconds.
+        """
         if len(blockers) <= MAX_LINKED_AT_ONCE:
             for blocker in blockers:
                 self.unlink(blocker, seq)
@@ -169,8 +171,9 @@ class Dependencies(Component):
                 if staged.seq == seq:
                     kept = filterfalse(blockers.__contains__, staged.waiting)
                     staged.waiting = dict.fromkeys(kept)
-            stale = dict.fromkeys(blockers)
-            stale.update(self._stale.get(seq, {}))
+            stale = blockers if isinstance(blockers, dict) else dict.fromkeys(blockers)
+            if seq in self._stale:
+                stale.update(self._stale[seq])
             self._stale[seq] = stale
             self._timers.set(LINKS_TIMER, 0)
 

@@ -1,6 +1,6 @@
 """Changes to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from typing import Any, Final
 
 from millrace.engine.annotations import ensure_details, tags_of
@@ -50,8 +50,12 @@ def _depends(q: QlessState, now: int, args: Args) -> Generator[None, None, int]:
     if command == "on":
         q.engine.block(job, list(seqs))
     else:
-        away: Iterable[int] = list(job.extra.blockers) if args[2:3] == [b"all"] else seqs
-        q.engine.unblock(job, away, now)
+        if args[2:3] == [b"all"]:
+            seqs = dict.fromkeys(job.extra.blockers)
+            if len(seqs) > SLICE_SIZE:
+                yield
+                job = _blocked_job(q, jid)
+        q.engine.unblock(job, seqs, now)
     return 1
 
 

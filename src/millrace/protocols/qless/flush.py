@@ -32,7 +32,8 @@ def flush(q: QlessState, now: int, *, all_databases: bool) -> Iterator[None]:
             engine.cancel(job, now, QLESS)
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _end_slice(q, reverts)
-    q.remove_settings(all_databases=all_databases)
+    for _ in q.remove_settings(all_databases=all_databases):
+        yield from _end_slice(q, reverts)
 
 
 def _end_slice(q: QlessState, reverts: int) -> Iterator[None]:

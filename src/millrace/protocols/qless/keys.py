@@ -1,6 +1,7 @@
 """Commands on keys of any type. key_values.py has the commands on their values."""
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from millrace.engine.job import FOREVER, SECOND
@@ -76,7 +77,9 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     names = hub.scratch.names(now, connection.scratch_prefix) if start == 0 else []
     following, job_keys = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
     matches = matcher(pattern)
-    found: list[Reply] = [name for name in (*names, *job_keys) if matches(name)]
+    found = yield from filter_in_slices(
+        chain(names, taken(job_keys)), lambda name: bool(matches(name))
+    )
     return [b"%d" % following, found]
 
 

@@ -53,6 +53,9 @@ _SETTING_PREFIXES: Final = (
 #: Maximum number of queues that are remembered after a client has removed their names.
 MAX_FORGOTTEN: Final = 10_000
 
+#: Settings that one slice of a flush examines.
+SETTINGS_BATCH_SIZE: Final = 200
+
 
 def _was_set_over_qless(prefix: str, value: bytes) -> bool:
     """Return whether a setting was made over Qless. Older versions did not store the protocol."""
@@ -120,9 +123,13 @@ class QlessState(DatabaseNames):
         self.workers.last_seen.clear()
         self._build()
 
-    def remove_settings(self, *, all_databases: bool) -> None:
-        """Remove the settings, empty queues and statistics of the current or of all databases."""
-        for key, value in list(self.engine.settings.items()):
+    def remove_settings(self, *, all_databases: bool) -> Iterator[None]:
+        """Remove the settings, empty queues and statistics of the current or of all databases.
+        Yield after some settings.
+        """
+        for number, (key, value) in enumerate(list(self.engine.settings.items()), 1):
+            if number % SETTINGS_BATCH_SIZE == 0:
+                yield
             prefix = next((each for each in _SETTING_PREFIXES if key.startswith(each)), "")
             name = key[len(prefix) :]
             if prefix == LIMIT_PREFIX:
@@ -134,6 +141,7 @@ class QlessState(DatabaseNames):
                 and self._may_forget(prefix, key[len(prefix) :])
             ):
                 self.engine.set_setting(key, None)
+        yield
         self.engine.load_settings()
         last_seen = self.workers.last_seen
         for worker in [name for name in last_seen if all_databases or self.is_in_database(name)]:
