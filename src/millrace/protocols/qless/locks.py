@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Generator
+from itertools import islice
 from typing import Final
 
 from millrace.engine.annotations import ensure_details
@@ -17,7 +18,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.recurring import MAX_SPAWNED
 from millrace.engine.states import DEAD, LEASED, READY
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import run_all_slices
+from millrace.protocols.slices import cut_in_slices, run_all_slices
 
 from . import lua_values as lua
 from .arguments import Args, parse_number, text, texts
@@ -30,6 +31,8 @@ from .state import QlessState, is_held
 
 #: Number of recurring jobs that one slice of `peek` pushes.
 SPAWN_BATCH_SIZE: Final = 20
+#: Number of ready jobs that one slice of `peek` finds.
+PEEK_BATCH_SIZE: Final = 1000
 
 
 def pop(q: QlessState, now: int, args: Args) -> list[Job]:
@@ -155,13 +158,29 @@ def peek_in_slices(
     known = q.engine.queue(queue)
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:
-        found += _ready_and_due_jobs(q, known, now, wanted)[:wanted]
-    return found[offset:]
+        found += yield from _ready_and_due_jobs(q, known, now, wanted)
+    return (yield from cut_in_slices(found, offset, math.ceil(min(offset + count, 1 << 31))))
 
 
-def _ready_and_due_jobs(q: QlessState, queue: Queue, now: int, wanted: int) -> list[Job]:
+def _first_ready_jobs(queue: Queue, wanted: int) -> Generator[None, None, list[Job]]:
+    """Return the first ready jobs of a queue in slices, or at once if the queue changes."""
+    found: list[Job] = []
+    ready = queue.ready.first(wanted)
+    try:
+        while some := list(islice(ready, PEEK_BATCH_SIZE)):
+            found += some
+            if len(some) == PEEK_BATCH_SIZE:
+                yield
+    except RuntimeError:
+        return list(queue.ready.first(wanted))
+    return found
+
+
+def _ready_and_due_jobs(
+    q: QlessState, queue: Queue, now: int, wanted: int
+) -> Generator[None, None, list[Job]]:
     """Return the first ready jobs, and jobs that are due by the clock of the client, in order."""
-    ready = list(queue.ready.first(wanted))
+    ready = yield from _first_ready_jobs(queue, wanted)
     due = q.engine.deadlines.find_due(queue.name, now, wanted)
     if not due:
         return ready
