@@ -137,6 +137,7 @@ INTERNAL = {
 }
 #: The uses of internal parts by protocols: the file, the attribute and the reason.
 EXCEPTIONS = {
+    ("connection.py", "cascades"): "limits the jobs that one step of a connection starts",
     ("qless/attempts.py", "retention"): "the number of completed jobs is limited over all queues",
     ("qless/dependencies.py", "dependencies"): "stages jobs that the caller has found",
     ("qless/state.py", "table"): "checks the queue of the job itself",

@@ -1,5 +1,6 @@
 """Long lists in slices: no slice frees, copies or sorts a large part of the rows."""
 
+import json
 from collections.abc import Generator, Iterator
 from random import Random
 from typing import Any, ClassVar
@@ -14,7 +15,11 @@ from millrace.engine.tables import (
     jobs_to_examine,
     keys_to_examine,
 )
-from millrace.protocols.registry import FAKTORY
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.qless.locks import PEEK_BATCH_SIZE
+from millrace.protocols.qless.resp import BulkStringParts
+from millrace.protocols.registry import FAKTORY, QLESS
 from millrace.protocols.slices import (
     FREE_BATCH_SIZE,
     cut_in_slices,
@@ -138,3 +143,17 @@ def test_keys_are_complete_if_the_dictionary_changes(change: str) -> None:
     found = list(keys())
     assert len(set(found)) == len(found)
     assert set(range(1000)) - {500} <= set(found)
+
+
+def test_a_peek_is_complete_if_its_queue_changes_meanwhile() -> None:
+    engine = Engine(Random(1), protocol_rules())
+    api = QlessApi(QlessHub(engine, started_at=NOW))
+    for number in range(3 * PEEK_BATCH_SIZE):
+        engine.push(NewJob(f"j{number}", "x", b"[]", QLESS, "q", 5, 1_800_000_000), NOW)
+    work = api.call("C", "peek", [], [b"1", b"q", b"%d" % (3 * PEEK_BATCH_SIZE)], NOW)
+    assert isinstance(work, Generator)
+    next(work)
+    engine.lease(["q"], "worker", QLESS, NOW)
+    reply = run_all_slices(work)
+    found = json.loads(b"".join(reply.parts) if isinstance(reply, BulkStringParts) else reply)
+    assert [job["jid"] for job in found] == [f"j{n}" for n in range(1, 3 * PEEK_BATCH_SIZE)]

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from millrace.engine.discarded import taken
 from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
 from millrace.protocols.globs import check_pattern, matcher
-from millrace.protocols.slices import free_in_slices
+from millrace.protocols.slices import filter_in_slices, free_in_slices
 
 from .commands import (
     ANY,
