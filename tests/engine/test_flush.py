@@ -120,6 +120,27 @@ def test_a_flush_examines_queues_and_timers_with_little_work():
     assert consistency.check_engine(scene.engine).total == 0
 
 
+def test_a_flush_examines_only_queues_with_waiters():
+    scene, count, lines = Scene(), 2000, []
+    for number in range(count):
+        scene.push(f"job-{number}", f"queue-{number}")
+    scene.wait("first", "second")
+    scene.engine.queue_set.by_name["queue-0"].paused = True
+
+    def trace(frame, event, argument):
+        if frame.f_code.co_filename.endswith("queues.py"):
+            lines.append(frame.f_lineno)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        scene.engine.flush(scene.now)
+    finally:
+        sys.settrace(None)
+    assert len(lines) < count
+    assert list(scene.engine.queues) == ["first", "second"]
+
+
 def test_a_large_flush_frees_timers_and_tags_in_steps():
     """Only few objects are freed at once."""
     scene, count = Scene(), 20_000

@@ -139,9 +139,8 @@ class QueueSet(Component):
         if job.state == READY:
             queue.ready.remove(job)
 
-    def forget_all(self) -> list[ReadyQueue]:
+    def forget_all(self, awaited: list[Queue]) -> list[ReadyQueue]:
         """Remove all jobs and settings. Queues with waiters stay; return the jobs that they had."""
-        awaited = [queue for queue in self.by_name.values() if queue.waiters]
         self.by_name.clear()
         removed = [queue.ready for queue in awaited]
         for queue in awaited:

@@ -250,7 +250,7 @@ class Restoration:
             self._discarded.add(list(engine.statistics.days.values()))
             engine.timers.set(DISCARD_TIMER, 0)
         # This comes first, so that the components examine no queue and no timer of a job.
-        removed = engine.queue_set.forget_all()
+        removed = engine.queue_set.forget_all(engine.waiters.awaited_queues())
         timers, tags = engine.timers.clear_jobs(), engine.annotations.take_tags()
         if is_large:
             for collection in (removed, *timers, tags):

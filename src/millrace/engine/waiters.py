@@ -105,6 +105,12 @@ class WaiterSet:
         """The number of jobs with a client that waits for their end."""
         return len(self.by_job)
 
+    def awaited_queues(self) -> list[Queue]:
+        """The queues with waiters. The cost does not depend on the number of other queues."""
+        names = dict.fromkeys(name for each in self._waiters.values() for name in each.queues)
+        found = [self._queues.by_name.get(name) for name in names]
+        return [queue for queue in found if queue is not None and queue.waiters]
+
     def has_owner(self, seq: int) -> bool:
         """Whether the client that pushed a transient job still waits for its end."""
         return any(waiter.owns_job for waiter in self.by_job.get(seq, ()))
