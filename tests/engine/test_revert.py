@@ -5,7 +5,7 @@ import pytest
 from millrace.engine.errors import NotLeased
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
 from millrace.engine.timers import UNAVAILABLE_RETRY
-from millrace.protocols.registry import FAKTORY
+from millrace.protocols.registry import FAKTORY, QLESS
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, durable_state, ready_jids, recover, undo, unit
 
@@ -299,3 +299,16 @@ def test_the_retention_of_statistics_survives_a_refused_commit_and_a_flush(scene
         assert engine.statistics.keep_days == 90
     scene.engine.flush(scene.now)
     assert scene.engine.statistics.keep_days == 90
+
+
+def test_a_revert_keeps_the_order_of_dead_jobs(scene):
+    """Also of those that the limit on dead jobs does not concern."""
+    store, engine = MemoryStore(), scene.engine
+    for number in range(4):
+        engine.kill(scene.push(f"job-{number}", origin=QLESS), scene.now)
+    commit(engine, store)
+    before = list(engine.dead_untrimmed)
+    assert list(recover(store).dead_untrimmed) == before
+    engine.set_tags(engine.jobs[before[1]], [("tag", scene.now)])
+    undo(engine, store, [engine.take_changes()], "disk full")
+    assert list(engine.dead_untrimmed) == before

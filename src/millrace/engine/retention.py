@@ -91,13 +91,19 @@ class Retention(Component):
         return len(self.dead) > self.dead_max
 
     def sort(self) -> None:
-        """Order restored jobs by the time at which they ended."""
+        """Order restored jobs by the time at which they ended. A start restores the dead jobs in
+        the order of their positions; a revert puts those that it restores behind the others.
+        """
         for job in sorted(self.dead.values(), key=lambda dead: dead.due_at):
             self.dead.move_to_end(job.seq)
         for job in sorted(
             self.done_untrimmed.values(), key=lambda done: read_details(done).done_at
         ):
             self.done_untrimmed.move_to_end(job.seq)
+        untrimmed = list(self.dead_untrimmed.values())
+        untrimmed.sort(key=lambda dead: (dead.position, dead.seq))
+        self.dead_untrimmed.clear()
+        self.dead_untrimmed.update([(dead.seq, dead) for dead in untrimmed])
 
     def add(self, job: Job) -> None:
         if job.state in {DONE, DEAD}:
