@@ -14,6 +14,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, Job
 from millrace.engine.payloads import PayloadRead
 from millrace.engine.states import LEASED
+from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
@@ -297,7 +298,7 @@ class Server:
             now = self.clock()
             waiters, engine.commit_waiters = engine.commit_waiters, {}
             for waiter in waiters:
-                waiter.wake(now)
+                _attempt(waiter.wake, now)
             self.after_commands(now)
         if self.shipper is not None:
             self.shipper.check_pending()
@@ -326,21 +327,24 @@ class Server:
                 timeouts, waiters.timeouts = waiters.timeouts, []
                 alarms, engine.alarms = engine.alarms, []
                 for waiter, job in deliveries:
-                    connection: Connection = waiter.owner
-                    if connection.session.transport.is_closing():
-                        self.release_undelivered(job, now)
-                    else:
-                        connection.session.notify(now, connection.end_wait, waiter, job)
+                    _attempt(self._deliver, waiter, job, now)
                 for waiter, outcome in outcomes:
-                    waiter.owner.session.notify(now, waiter.owner.job_ended, outcome)
+                    _attempt(waiter.owner.session.notify, now, waiter.owner.job_ended, outcome)
                 for waiter in timeouts:
-                    waiter.owner.session.notify(now, waiter.owner.timed_out)
+                    _attempt(waiter.owner.session.notify, now, waiter.owner.timed_out)
                 for key in alarms:
-                    self._alarm(key, now)
+                    _attempt(self._alarm, key, now)
                 while self.connections_with_messages:
-                    self.connections_with_messages.pop().session.flush()
+                    _attempt(_send_messages, self.connections_with_messages.pop())
         finally:
             self._dispatching = False
+
+    def _deliver(self, waiter: Waiter, job: Job, now: int) -> None:
+        connection: Connection = waiter.owner
+        if connection.session.transport.is_closing():
+            self.release_undelivered(job, now)
+        else:
+            connection.session.notify(now, connection.end_wait, waiter, job)
 
     def _alarm(self, key: Hashable, now: int) -> None:
         assert isinstance(key, tuple)
@@ -397,3 +401,18 @@ class Server:
             self.after_commands(now)
         finally:
             self._arm()  # even after an error
+
+
+def _send_messages(connection: Connection) -> None:
+    try:
+        connection.session.flush()
+    except Exception as error:
+        connection.session.abort_after_error(error)
+
+
+def _attempt(action: Callable[..., None], *arguments: object) -> None:
+    """Call a function whose error must not stop the ones that follow."""
+    try:
+        action(*arguments)
+    except Exception:
+        log.exception("An error in the server.")

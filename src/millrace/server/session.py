@@ -131,7 +131,7 @@ class Session:
         try:
             more = connection.receive(data, now, server.queue.commands_per_read)
         except Exception as error:
-            self._abort_after_error(error)
+            self.abort_after_error(error)
             return
         replies = connection.replies
         if replies or connection.closing:
@@ -197,6 +197,7 @@ class Session:
         self._is_plain = False
         self.output.stall()
         self._throttle()
+        self._update_buffered()
 
     def resume_writing(self) -> None:
         self.output.end_stall()
@@ -218,7 +219,7 @@ class Session:
             if self.buffered:
                 self._update_buffered()
         except Exception as error:
-            self._abort_after_error(error)
+            self.abort_after_error(error)
 
     def run_commands(self, now: int, share: int | None = None) -> None:
         """Run this client's share of commands, and send its replies."""
@@ -228,7 +229,7 @@ class Session:
         try:
             more = self.connection.run(now, share or self._server.queue.commands_per_read)
         except Exception as error:
-            self._abort_after_error(error)
+            self.abort_after_error(error)
             return
         self.flush()
         self._continue_or_throttle(more)
@@ -368,6 +369,11 @@ class Session:
         self.output.write_all()
         self.transport.close()
 
+    def abort_after_error(self, error: Exception) -> None:
+        """Close this connection after an error in the server; the other clients continue."""
+        log.error("A command failed.", exc_info=error)
+        self.transport.abort()
+
     def release_unread(self, now: int) -> None:
         """Release the leases whose payloads are still being read."""
         lease_read, self.connection.lease_read = self.connection.lease_read, None
@@ -479,11 +485,6 @@ class Session:
             size += self.output.unwritten
         if size != self.buffered and not self.is_lost:
             self._server.buffers.change(self, size)
-
-    def _abort_after_error(self, error: Exception) -> None:
-        """Close this connection after an error in the server; the other clients continue."""
-        log.error("A command failed.", exc_info=error)
-        self.transport.abort()
 
     def _finished(self) -> bool:
         """Whether the session can be closed: all replies are written, and no command can follow

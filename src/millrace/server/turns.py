@@ -217,7 +217,10 @@ class Turns:
             else:
                 joined[session] = replies
         for session, replies in joined.items():
-            session.write(replies)
+            try:
+                session.write(replies)
+            except Exception as error:
+                session.abort_after_error(error)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
         self._turn_finished()
