@@ -225,8 +225,10 @@ def _failed(q: QlessState, args: Args, start: int, limit: int) -> Generator[None
     listed = islice(reversed(found), first, last)
     names = yield from map_in_slices(listed, lambda job: q.client_name(job.jid))
     total = len(found)
-    for jobs in groups.values():
+    for number, jobs in enumerate(groups.values(), 1):
         yield from free_in_slices(jobs)
+        if number % SLICE_SIZE == 0:
+            yield
     return b'{"total":%d,"jobs":%b}' % (total, (yield from strings_in_slices(names)))
 
 
@@ -252,7 +254,12 @@ def failure_groups(q: QlessState) -> Generator[None, None, dict[str, list[Job]]]
         if count % SLICE_SIZE == 0:
             yield
     ordered: dict[str, list[Job]] = {}
+    rows = 0
     for group, found in groups.items():
+        rows += len(found)
+        if rows > SLICE_SIZE:
+            rows = 0
+            yield
         order = yield from sort_in_slices(taken(found))
         ordered[group] = yield from replace_in_slices(order, lambda row: row[3])
     return ordered
