@@ -141,6 +141,8 @@ def _publish_unknown(q: QlessState, jid: str) -> None:
 
 
 def _cancel(q: QlessState, job: Job, now: int) -> None:
+    # Another client may have added a dependent between two slices.
+    run_all_slices(_check_dependents(q, job, {q.client_name(job.jid)}))
     publish_cancelled(q, job)
     drop(q, job, now)
 

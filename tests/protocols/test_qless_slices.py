@@ -1,0 +1,102 @@
+"""Long Qless commands, and what happens between their slices: other clients, refused commits."""
+
+from random import Random
+
+import pytest
+from resp_conversation import SCRIPT_C, SHA_C
+
+from failing_stores import FailingMemoryStore
+from millrace.engine.engine import Engine
+from millrace.engine.states import BLOCKED
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.spec import protocol_rules
+from scene import commit_or_revert
+from wires import data_of
+
+NOW = 1_700_000_000_000_000
+TIME = NOW // 1_000_000
+
+
+def request(*words: object) -> bytes:
+    parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
+
+
+class Client:
+    """A client of the port."""
+
+    def __init__(self, port: "Port") -> None:
+        self.connection = QlessConnection(port.hub)
+
+    def send(self, *words: object, when: int = TIME) -> None:
+        """Send a command of dialect C, and run its first slice."""
+        command, *args = words
+        call = request("EVALSHA", SHA_C, 0, command, when, *args)
+        self.connection.receive(call, NOW, 1)
+
+    def reply(self) -> bytes:
+        """Run the rest of the command."""
+        for _ in range(10_000):
+            if self.connection.replies:
+                replies = data_of(self.connection)
+                self.connection.replies.clear()
+                return b"".join(replies)
+            self.connection.run(NOW, 1)
+        raise AssertionError("no reply")
+
+    def call(self, *words: object, when: int = TIME) -> bytes:
+        self.send(*words, when=when)
+        return self.reply()
+
+    def put(self, jid: str, *options: object) -> None:
+        assert self.call("put", "w", "q", jid, "klass", "{}", 0, *options).startswith(b"$")
+
+
+class Port:
+    """A Qless port on a store."""
+
+    def __init__(self) -> None:
+        self.store = FailingMemoryStore()
+        self.engine = Engine(Random(1), protocol_rules())
+        self.hub = QlessHub(self.engine, started_at=NOW)
+        QlessApi(self.hub)
+        self.client, self.other = Client(self), Client(self)
+        self.client.connection.receive(request("SCRIPT", "LOAD", SCRIPT_C), NOW, 1)
+        self.client.reply()
+
+    def commit(self) -> bool:
+        """Return whether the commit succeeded."""
+        return commit_or_revert(self.engine, self.store)
+
+    def is_blocked(self, jid: str) -> bool:
+        job = self.engine.find(jid)
+        return job is not None and job.state == BLOCKED
+
+
+@pytest.fixture
+def port() -> Port:
+    return Port()
+
+
+# Other clients between two slices
+
+
+def test_cancel_refuses_to_remove_a_job_that_has_a_new_dependent(port: Port) -> None:
+    jids = [f"j{number}" for number in range(150)]
+    for jid in jids:
+        port.other.put(jid)
+    port.client.send("cancel", *jids)
+    port.other.put("late", "depends", '["j0"]')
+    reply = port.client.reply()
+    assert b"j0 is a dependency of late but is not mentioned to be canceled" in reply
+    assert port.is_blocked("late")
+    assert port.engine.find("j0") is not None
+
+
+def test_cancel_removes_a_job_that_waits_for_itself(port: Port) -> None:
+    port.other.put("own", "depends", '["own"]')
+    assert port.is_blocked("own")
+    assert port.client.call("cancel", "own", *[f"j{number}" for number in range(150)])
+    assert port.engine.find("own") is None
