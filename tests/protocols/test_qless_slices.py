@@ -1,5 +1,6 @@
 """Long Qless commands, and what happens between their slices: other clients, refused commits."""
 
+import json
 from random import Random
 
 import pytest
@@ -80,6 +81,11 @@ def port() -> Port:
     return Port()
 
 
+def padded(*jids: str) -> str:
+    """A list of dependencies that is too long for one slice."""
+    return json.dumps([*[f"unknown{number}" for number in range(2000)], *jids])
+
+
 # Other clients between two slices
 
 
@@ -100,3 +106,13 @@ def test_cancel_removes_a_job_that_waits_for_itself(port: Port) -> None:
     assert port.is_blocked("own")
     assert port.client.call("cancel", "own", *[f"j{number}" for number in range(150)])
     assert port.engine.find("own") is None
+
+
+def test_requeue_does_not_create_a_job_that_was_cancelled_meanwhile(port: Port) -> None:
+    port.other.put("base")
+    port.other.put("job")
+    port.client.send("requeue", "w", "q", "job", "klass", "{}", 0, "depends", padded("base"))
+    port.other.call("cancel", "job")
+    refusal = b"-ERR user_script:1: Requeue(): Job job does not exist\r\n"
+    assert port.client.reply() == refusal
+    assert port.engine.find("job") is None

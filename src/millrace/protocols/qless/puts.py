@@ -41,7 +41,12 @@ DEFAULT_RETRIES: Final = 5
 
 
 def put(
-    q: QlessState, now: int, args: Args, staged: StagedJobs | None = None
+    q: QlessState,
+    now: int,
+    args: Args,
+    staged: StagedJobs | None = None,
+    *,
+    must_exist: bool = False,
 ) -> bytes | Generator[None, None, bytes]:
     """Put a job into a queue, and return its jid. Arguments: worker, queue, jid, klass, data,
     delay, options.
@@ -53,12 +58,16 @@ def put(
     delay = parse_number(args, 5, 'Put(): Arg "delay" not a number: ')
     chosen = options(args, 6)
     if chosen and staged is None and len(chosen.get("depends", b"")) > LONG_LIST:
-        return with_staged(q, jid, chosen["depends"], lambda found: put(q, now, args, found))
+        return with_staged(
+            q, jid, chosen["depends"], lambda found: put(q, now, args, found, must_exist=must_exist)
+        )
     # Checked before any change, because the port may refuse the queues.
     name = q.queue_name(queue)
     if q.hub.rule is not None and "throttles" in chosen:
         list(map(q.throttle_name, jids(chosen["throttles"])))
     job = q.find(jid)
+    if must_exist and job is None:
+        raise ScriptError(f"Requeue(): Job {jid} does not exist")
     details = JobDetails() if job is None else ensure_details(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, details.priority
     lower_first = q.lower_first if job is None or "priority" in chosen else details.lower_first
@@ -97,7 +106,7 @@ def requeue(q: QlessState, now: int, args: Args) -> bytes | Generator[None, None
     jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")
-    return put(q, now, args)
+    return put(q, now, args, must_exist=True)  # it may end before the last slice
 
 
 def _retries(chosen: dict[str, bytes], known: int) -> int:
