@@ -116,3 +116,21 @@ def test_requeue_does_not_create_a_job_that_was_cancelled_meanwhile(port: Port) 
     refusal = b"-ERR user_script:1: Requeue(): Job job does not exist\r\n"
     assert port.client.reply() == refusal
     assert port.engine.find("job") is None
+
+
+# Long options
+
+
+@pytest.mark.parametrize("spaces", [0, 9000])
+def test_an_empty_list_of_dependencies_keeps_the_earlier_ones(port: Port, spaces: int) -> None:
+    port.other.put("base")
+    port.other.put("job", "depends", '["base"]')
+    port.client.put("job", "depends", f"[{' ' * spaces}]")
+    assert port.is_blocked("job")
+
+
+def test_a_long_list_of_unknown_jobs_replaces_the_dependencies(port: Port) -> None:
+    port.other.put("base")
+    port.other.put("job", "depends", '["base"]')
+    port.client.put("job", "depends", padded())
+    assert not port.is_blocked("job")

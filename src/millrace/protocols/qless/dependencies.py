@@ -25,10 +25,13 @@ class StagedJobs:
         self._dependencies = q.engine.dependencies
         self._staged = self._dependencies.stage(origin)
         self._waits_for_itself = False
+        #: Whether the list names a job. An empty list changes no dependencies.
+        self.is_listed = False
 
     def find(self, names: Iterable[str]) -> Generator[None, None, None]:
         """Look up jobs in slices. Unknown and completed jobs are ignored."""
         for count, name in enumerate(names, 1):
+            self.is_listed = True
             if name == self._jid:
                 self._waits_for_itself = True
             elif (job := self._q.find(name)) is not None:

@@ -92,7 +92,8 @@ def put(
         blockers = _blockers_of_new(q, jid, depends, staged)
         job = _create(q, now, queue, jid, klass, data, due, retries, blockers, details)
     else:
-        replaced = blocker_seqs(q, job.seq, depends, staged) if depends or staged else None
+        is_listed = bool(depends) or (staged is not None and staged.is_listed)
+        replaced = blocker_seqs(q, job.seq, depends, staged) if is_listed else None
         _move(q, now, args, queue, job, klass, data, due, retries, replaced)
         q.engine.set_tags(job, tagged)
     if staged is not None and job.state == BLOCKED:
