@@ -1,6 +1,7 @@
 """Long Qless commands, and what happens between their slices: other clients, refused commits."""
 
 import json
+import re
 from random import Random
 
 import pytest
@@ -134,3 +135,61 @@ def test_a_long_list_of_unknown_jobs_replaces_the_dependencies(port: Port) -> No
     port.other.put("job", "depends", '["base"]')
     port.client.put("job", "depends", padded())
     assert not port.is_blocked("job")
+
+
+# pop of many jobs
+
+
+@pytest.mark.parametrize("count", [50, 60])
+def test_pop_returns_all_jobs_whose_grace_period_has_ended(port: Port, count: int) -> None:
+    for number in range(30):
+        port.other.put(f"j{number}")
+    port.other.call("pop", "q", "w1", 30)
+    assert port.client.call("pop", "q", "w2", count, when=TIME + 100) == b"$2\r\n{}\r\n"
+    assert port.client.call("pop", "q", "w2", count, when=TIME + 111).count(b'"jid"') == 30
+
+
+@pytest.mark.parametrize("count", [50, 60])
+def test_pop_continues_after_jobs_without_attempts(port: Port, count: int) -> None:
+    port.other.call("config.set", "grace-period", 0)
+    for number in range(20):
+        port.other.put(f"bad{number}", "retries", 0)
+    port.other.call("pop", "q", "w1", 20)
+    for number in range(30):
+        port.other.put(f"good{number}")
+    port.other.call("pop", "q", "w1", 30, when=TIME + 1)
+    assert port.client.call("pop", "q", "w2", count, when=TIME + 100).count(b'"jid"') == 30
+
+
+@pytest.mark.parametrize("count", [50, 60])
+def test_pop_returns_expired_jobs_before_waiting_ones(port: Port, count: int) -> None:
+    port.other.call("config.set", "grace-period", 0)
+    for number in range(20):
+        port.other.put(f"bad{number}", "retries", 0)
+    port.other.call("pop", "q", "w1", 20)
+    for number in range(15):
+        port.other.put(f"good{number}")
+    port.other.call("pop", "q", "w1", 15, when=TIME + 1)
+    for number in range(100):
+        port.other.put(f"new{number}")
+    reply = port.client.call("pop", "q", "w2", count, when=TIME + 100)
+    jids = re.findall(rb'"jid":"([a-z]+)', reply)
+    assert jids == [b"good"] * 15 + [b"new"] * (count - 15)
+
+
+@pytest.mark.parametrize("count", [50, 60])
+def test_a_paused_queue_ends_a_pop(port: Port, count: int) -> None:
+    port.other.put("job")
+    port.other.call("pause", "q")
+    assert port.client.call("pop", "q", "w", count) == b"$2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize("count", [50, 60])
+def test_the_maximum_concurrency_limits_a_pop_of_many_jobs(port: Port, count: int) -> None:
+    port.other.call("config.set", "q-max-concurrency", 25)
+    for number in range(100):
+        port.other.put(f"j{number}")
+    assert port.client.call("pop", "q", "w", count).count(b'"jid"') == 25
+    assert port.client.call("pop", "q", "w", count) == b"$2\r\n{}\r\n"
+    reply = port.client.call("pop", "q", "w", count, when=TIME + 60)
+    assert reply == b"$2\r\n{}\r\n"  # the grace period of all 25 jobs begins

@@ -6,7 +6,6 @@ from typing import Any, Final
 from millrace.engine.discarded import taken
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
-from millrace.engine.recurring import MAX_SPAWNED
 from millrace.engine.states import LEASED
 from millrace.protocols.errors import PayloadDamaged
 from millrace.protocols.payload_reads import is_large, read_ahead, release_payload
@@ -65,12 +64,11 @@ def _pop(
     pushes as many recurring jobs as a small pop may push.
     """
     found: list[Row] = []
-    size, max_spawned = 0, MAX_SPAWNED
+    size, limits = 0, locks.PopLimits(count)
     while len(found) < count and size < MAX_REPLY_BYTES:
         wanted = min(JOBS_BATCH_SIZE, count - len(found))
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
-        jobs, spawned = locks.pop_some(api.qless, call.now, args, max_spawned)
-        max_spawned -= spawned
+        jobs = locks.pop_some(api.qless, call.now, args, limits)
         for job in jobs:
             row = yield from _encode_job_in_slices(api.qless, job, write, call.now)
             if row:
@@ -78,7 +76,7 @@ def _pop(
                 size += len(row)
                 if len(row) > MAX_DIRECT_READ:
                     yield
-        if len(jobs) < wanted:
+        if len(jobs) < wanted and limits.expired_locks <= 0:
             break
         yield
     return (yield from finish_in_slices(found, finish))

@@ -35,42 +35,56 @@ SPAWN_BATCH_SIZE: Final = 20
 PEEK_BATCH_SIZE: Final = 1000
 
 
+class PopLimits:
+    """What a pop may still do in its next slices."""
+
+    __slots__ = ("expired_locks", "spawned")
+
+    def __init__(self, count: float) -> None:
+        #: The number of expired locks to examine. Other jobs are leased after them.
+        self.expired_locks = count
+        #: The number of recurring jobs to push.
+        self.spawned = MAX_SPAWNED
+
+
 def pop(q: QlessState, now: int, args: Args) -> list[Job]:
     """Lease up to `count` jobs of a queue, and return them. Arguments: queue, worker, count."""
-    return pop_some(q, now, args, MAX_SPAWNED)[0]
+    return pop_some(q, now, args, None)
 
 
-def pop_some(q: QlessState, now: int, args: Args, max_spawned: int) -> tuple[list[Job], int]:
-    """Pop jobs for one slice of a command that may push this number of recurring jobs. Return the
-    jobs, and the number of pushed ones.
-    """
+def pop_some(q: QlessState, now: int, args: Args, limits: PopLimits | None) -> list[Job]:
+    """Pop jobs for one slice of a command with these limits, or for a command of one slice."""
     local = text(args, 0, "Queue(): no queue name provided")
     queue = q.queue_name(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
     count = parse_number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
     engine = q.engine
+    limits = limits or PopLimits(count)
     if q.is_paused(queue):
-        return [], 0
+        limits.expired_locks = 0
+        return []
     q.workers.seen(worker, now)
     maximum = q.options.number(f"{local}-max-concurrency") if q.options.config else 0
     if maximum > 0:
-        count = min(count, max(0, maximum - q.engine.deadlines.count_unexpired(queue, now)))
+        room = max(0, maximum - q.engine.deadlines.count_unexpired(queue, now))
+        count, limits.expired_locks = min(count, room), min(limits.expired_locks, room)
     if count <= 0:
-        return [], 0
+        return []
     until = now + q.options.heartbeat(queue)
     usage: dict[str, int] = {}
     # The loss of the old locks may have freed room that other waiting clients have taken since.
     popped = [
         job
-        for job in _end_expired_locks(q, queue, now, count, usage)
+        for job in _end_expired_locks(q, queue, now, count, usage, limits)
         if job.state == READY
         and q.throttles.has_room_again(job, usage, now)
         and engine.lease_job(job, worker, QLESS, now, until, wait_start)
     ]
     throttled = bool(q.throttles)
-    if throttled and not q.throttles.has_room(queue, now):
+    if limits.expired_locks > 0 or (throttled and not q.throttles.has_room(queue, now)):
         count = len(popped)
-    spawned = engine.recurring.spawn(queue, now, min(count - len(popped), max_spawned))
+    spawnable = min(count - len(popped), limits.spawned)
+    limits.spawned -= engine.recurring.spawn(queue, now, spawnable)
     engine.promote_due(queue, now, count - len(popped))
     if throttled:
         popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
@@ -85,17 +99,25 @@ def pop_some(q: QlessState, now: int, args: Args, max_spawned: int) -> tuple[lis
         details.waiting_since = now
         details.add_entry("popped", now, q.options.max_history, {"worker": worker})
         q.publisher.tracked("popped", job.jid)
-    return popped, spawned
+    return popped
 
 
 def _end_expired_locks(
-    q: QlessState, queue: str, now: int, count: float, usage: dict[str, int]
+    q: QlessState,
+    queue: str,
+    now: int,
+    count: float,
+    usage: dict[str, int],
+    limits: PopLimits,
 ) -> list[Job]:
     """Report expired locks, and count the attempts whose grace period has ended. Return the jobs of
     these attempts that are ready again. Add their throttles' usage to `usage`.
     """
     lost: list[Job] = []
-    for job in q.engine.deadlines.expired(queue, now, count):
+    count = min(count, limits.expired_locks)
+    expired = q.engine.deadlines.expired(queue, now, count)
+    limits.expired_locks -= len(expired) if len(expired) >= count else limits.expired_locks
+    for job in expired:
         q.throttles.note_usage(job, usage)
         details = ensure_details(job)
         grace = (
