@@ -264,3 +264,34 @@ def test_a_transaction_that_only_reads_is_not_recorded(port: StoredPort) -> None
         port.step()
     port.steps_to_the_end()
     assert data_of(port.client)[0].startswith(b"*%d\r\n" % MANY)
+
+
+@pytest.mark.parametrize("steps", range(1, 4))
+def test_a_command_after_a_pop_is_continued_after_a_crash(port: StoredPort, steps: int) -> None:
+    port.begin(*map(put, ALL))
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    pop = request("QLESS.POP", 1, "q", "w", 1, NOW // 1_000_000)
+    port.begin(pop, request("FLUSHDB"), put("last"))
+    for _ in range(steps):
+        port.step()
+    assert "last" not in port.jids
+    assert port.restarted().jids == ["last"]
+
+
+def test_commands_of_other_clients_do_not_end_a_pop(port: StoredPort) -> None:
+    """An interrupted pop is not repeated, whatever other clients did in between."""
+    port.begin(*map(put, ALL))
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    port.begin(request("QLESS.POP", 1, "q", "w", 300, NOW // 1_000_000), put("last"))
+    port.hub.transactions.exclusive = None  # its steps have taken too long
+    other = QlessConnection(port.hub)
+    for _ in range(2):
+        other.receive(request("PING"), NOW, 1)
+        port.step()
+    leased = [job.jid for job in port.engine.jobs.values() if job.state == LEASED]
+    again = port.restarted()
+    kept = {job.jid for job in again.engine.jobs.values() if job.state == LEASED}
+    assert kept
+    assert kept < set(leased)  # the last ones were not committed

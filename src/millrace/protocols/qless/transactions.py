@@ -67,6 +67,7 @@ class QueuedCommands:
         "_connection",
         "_engine",
         "_is_long",
+        "_is_pop",
         "_now",
         "_parts",
         "_queued",
@@ -87,6 +88,8 @@ class QueuedCommands:
         self._now = now
         #: The current command has taken a slice.
         self._is_long = False
+        #: The current command is a pop.
+        self._is_pop = False
         #: The encoded replies of the commands that are done.
         self._parts: list[bytes] = []
         #: The remaining cost of the current step.
@@ -139,8 +142,9 @@ class QueuedCommands:
         room = MAX_REPLY_BYTES - sum(map(len, parts))
         while len(parts) < len(self._queued):
             command, words = self._queued[len(parts)]
-            self._is_long = False
+            self._is_long = connection.hub.is_pop = False
             answer: Any = connection.perform(command, words[1:], self._now)
+            self._is_pop = connection.hub.is_pop  # before other commands change it
             if isinstance(answer, Generator):
                 answer = yield from self._finish(answer)
             assert not isinstance(answer, NoReply), "a command in a transaction has an answer"
@@ -174,7 +178,7 @@ class QueuedCommands:
         self._room = STEP_COST
         done, connection = len(self._parts), self._connection
         if self._redo is not None and self._engine.version != self._version:
-            leases = not is_done and connection.hub.is_pop
+            leases = not is_done and self._is_pop
             self._redo.move_to(Position(done, connection.database, leases))
         yield from self._pause()
 
