@@ -9,8 +9,9 @@ from resp_conversation import SCRIPT_C, SHA_C
 
 from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
-from millrace.engine.states import BLOCKED
+from millrace.engine.states import BLOCKED, LEASED
 from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.cancellation import CANCEL_BATCH_SIZE
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.spec import protocol_rules
@@ -30,6 +31,7 @@ class Client:
     """A client of the port."""
 
     def __init__(self, port: "Port") -> None:
+        self.port = port
         self.connection = QlessConnection(port.hub)
 
     def send(self, *words: object, when: int = TIME) -> None:
@@ -39,14 +41,23 @@ class Client:
         self.connection.receive(call, NOW, 1)
 
     def reply(self) -> bytes:
-        """Run the rest of the command."""
+        """Run the rest of the command. The changes of each slice are committed."""
         for _ in range(10_000):
+            self.port.commit()
             if self.connection.replies:
                 replies = data_of(self.connection)
                 self.connection.replies.clear()
                 return b"".join(replies)
             self.connection.run(NOW, 1)
         raise AssertionError("no reply")
+
+    def refuse_commit(self) -> None:
+        """Run a slice whose commit is refused. Then the store is writable again."""
+        self.connection.run(NOW, 1)
+        self.port.store.fail = "commit"
+        assert not self.port.commit()
+        self.port.store.fail = ""
+        self.port.engine.resume(NOW)
 
     def call(self, *words: object, when: int = TIME) -> bytes:
         self.send(*words, when=when)
@@ -62,6 +73,7 @@ class Port:
     def __init__(self) -> None:
         self.store = FailingMemoryStore()
         self.engine = Engine(Random(1), protocol_rules())
+        self.engine.durable = True
         self.hub = QlessHub(self.engine, started_at=NOW)
         QlessApi(self.hub)
         self.client, self.other = Client(self), Client(self)
@@ -71,6 +83,10 @@ class Port:
     def commit(self) -> bool:
         """Return whether the commit succeeded."""
         return commit_or_revert(self.engine, self.store)
+
+    @property
+    def leased_count(self) -> int:
+        return sum(job.state == LEASED for job in self.engine.jobs.values())
 
     def is_blocked(self, jid: str) -> bool:
         job = self.engine.find(jid)
@@ -193,3 +209,88 @@ def test_the_maximum_concurrency_limits_a_pop_of_many_jobs(port: Port, count: in
     assert port.client.call("pop", "q", "w", count) == b"$2\r\n{}\r\n"
     reply = port.client.call("pop", "q", "w", count, when=TIME + 60)
     assert reply == b"$2\r\n{}\r\n"  # the grace period of all 25 jobs begins
+
+
+# Refused commits
+
+PARTLY = b"-MISCONF the store failed: only part of the command was executed; try again later\r\n"
+UNCHANGED = b"-MISCONF the store failed: nothing was changed, try again later\r\n"
+
+
+def fill(port: Port, count: int) -> list[str]:
+    jids = [f"j{number}" for number in range(count)]
+    for jid in jids:
+        port.other.put(jid)
+    return jids
+
+
+@pytest.mark.parametrize("count", [120, 150, 600, 620])
+def test_a_cancel_whose_last_slice_is_refused_is_partly_executed(port: Port, count: int) -> None:
+    jids = fill(port, count)
+    port.client.send("cancel", *jids)
+    while len(port.engine.jobs) > CANCEL_BATCH_SIZE:
+        assert port.commit()
+        port.client.connection.run(NOW, 1)
+    port.client.refuse_commit()
+    assert port.client.reply() == PARTLY
+    assert 0 < len(port.engine.jobs) < count
+
+
+def test_a_long_reply_about_changes_waits_for_their_commit(port: Port) -> None:
+    jids = fill(port, 150)
+    port.client.send("cancel", *jids)
+    for _ in range(50):
+        port.client.connection.run(NOW, 1)
+        if port.engine.jobs:
+            port.commit()
+    assert not port.client.connection.replies
+    assert port.client.connection.long_command_waits
+    assert port.client.reply().startswith(b"*150")
+
+
+def test_a_refused_commit_of_other_changes_does_not_concern_a_durable_reply(port: Port) -> None:
+    jids = fill(port, 2000)
+    port.client.send("cancel", *jids)
+    while port.engine.jobs:
+        assert port.commit()
+        port.client.connection.run(NOW, 1)
+    assert port.commit()
+    port.other.put("other")
+    assert port.client.reply().startswith(b"*2000")
+
+
+def test_a_long_command_that_is_refused_before_its_changes(port: Port) -> None:
+    jids = fill(port, 150)
+    port.client.send("cancel", *jids)
+    port.other.send("put", "w", "q", "other", "klass", "{}", 0)
+    port.client.refuse_commit()
+    assert port.client.reply() == UNCHANGED
+    assert len(port.engine.jobs) == 150
+
+
+@pytest.mark.parametrize("slices", range(1, 6))
+def test_a_pop_returns_the_jobs_that_it_keeps_after_a_refused_commit(
+    port: Port, slices: int
+) -> None:
+    fill(port, 100)
+    port.client.send("pop", "q", "w", 90)
+    for _ in range(slices - 1):
+        assert port.commit()
+        port.client.connection.run(NOW, 1)
+    port.store.fail = "commit"
+    assert not port.commit()
+    port.store.fail = ""
+    port.engine.resume(NOW)
+    reply = port.client.reply()
+    assert reply.count(b'"jid"') == port.leased_count == 20 * (slices - 1)
+    if slices == 1:
+        assert reply == UNCHANGED
+
+
+def test_a_pop_of_many_jobs_keeps_them_after_a_later_refused_commit(port: Port) -> None:
+    fill(port, 100)
+    port.client.send("pop", "q", "w", 90)
+    while port.leased_count < 90:
+        assert port.commit()
+        port.client.connection.run(NOW, 1)
+    assert port.client.reply().count(b'"jid"') == 90

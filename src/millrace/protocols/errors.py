@@ -1,11 +1,23 @@
 """Errors that are reported to a client. The text becomes the error reply."""
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
 
 from millrace.engine.errors import ClientError, PayloadDamaged
 from millrace.records import Code
 
-__all__ = ["BadJson", "ClientError", "CodedError", "PayloadDamaged", "StoreUnavailable"]
+__all__ = [
+    "BadJson",
+    "ClientError",
+    "CodedError",
+    "PartlyExecuted",
+    "PayloadDamaged",
+    "StoreUnavailable",
+]
+
+#: The reason for a refusal if the store is writable again.
+STORE_FAILED: Final = "the store failed"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -22,6 +34,15 @@ class StoreUnavailable(ClientError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}: nothing was changed, try again later")
+
+
+class PartlyExecuted(ClientError):
+    """The store refused a later part of a command; an earlier one is durable."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason or STORE_FAILED}: only part of the command was executed; try again later"
+        )
 
 
 class BadJson(ClientError):

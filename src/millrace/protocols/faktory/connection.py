@@ -15,7 +15,7 @@ from millrace.engine.workers import WORKER_STATES, Worker
 from millrace.protocols import go_json
 from millrace.protocols.buffers import LARGE_LINE, LineBuffer
 from millrace.protocols.connection import Connection
-from millrace.protocols.errors import BadJson, ClientError, StoreUnavailable
+from millrace.protocols.errors import BadJson, ClientError, PartlyExecuted, StoreUnavailable
 from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
@@ -189,8 +189,7 @@ class FaktoryConnection(Connection):
         """Stop a long command if the changes of an earlier slice were reverted."""
         engine = self.engine
         if engine.revert_count != reverts or engine.unavailable_reason:
-            reason = engine.unavailable_reason or "the store failed"
-            raise ClientError(f"{reason}: only part of the command was executed; try again later")
+            raise PartlyExecuted(engine.unavailable_reason)
 
     def connection_lost(self, now: int) -> None:
         self.closing = True

@@ -5,6 +5,7 @@ the differences of dialect A and of the spec, and dialect_d.py the differences o
 """
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any, Final
 
 from . import (
@@ -131,30 +132,33 @@ class QlessApi:
         finally:
             caller.own_clock = False
         if reply.__class__ not in PLAIN_REPLY_TYPES and isinstance(reply, Generator):
-            return self._in_slices(reply, time, own_clock=own_clock)
+            return self._in_slices(reply, time, own_clock=own_clock, is_pop=self.hub.is_pop)
         return reply
 
-    def _in_slices(self, work: Slices, time: int, *, own_clock: bool) -> Slices:
-        """Run the slices of a command, each with the clock and the dialect of the command."""
+    def _in_slices(self, work: Slices, time: int, *, own_clock: bool, is_pop: bool) -> Slices:
+        """Run the slices of a command, each with the clock and the dialect of the command. If the
+        store refuses a commit, the command ends. A pop then returns the jobs that it keeps.
+        """
         engine, qless = self.engine, self.qless
         reverts = engine.revert_count
         modes = qless.publisher.is_dialect_a, qless.lower_first
-        while True:
-            qless.publisher.is_dialect_a, qless.lower_first = modes
-            caller = engine.caller
-            caller.own_clock = own_clock
-            try:
-                next(work)
-            except StopIteration as ended:
-                reply: Reply = ended.value
-                return reply
-            finally:
-                if engine.limits.in_use:
-                    engine.limits.unpark_freed(time)
-                caller.own_clock = False
-            yield
-            if engine.revert_count != reverts:
-                raise ChangeRefused
+        with closing(work):
+            while True:
+                qless.publisher.is_dialect_a, qless.lower_first = modes
+                caller = engine.caller
+                caller.own_clock = own_clock
+                try:
+                    next(work)
+                except StopIteration as ended:
+                    reply: Reply = ended.value
+                    return reply
+                finally:
+                    if engine.limits.in_use:
+                        engine.limits.unpark_freed(time)
+                    caller.own_clock = False
+                yield
+                if engine.revert_count != reverts and not is_pop:
+                    raise ChangeRefused
 
     def run_command(self, command: str, now: int, args: Args) -> Any:
         """Run a command. With many arguments, some commands return a generator."""

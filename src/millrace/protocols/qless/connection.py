@@ -5,13 +5,20 @@ scripts, keys, key_values, pubsub and info implement the commands.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, Final
 
 from millrace.engine.errors import QueueRefused
 from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import LARGE_REPLY, SLICE_COST, Connection
-from millrace.protocols.errors import ClientError, PayloadDamaged, StoreUnavailable
+from millrace.protocols.errors import (
+    STORE_FAILED,
+    ClientError,
+    PartlyExecuted,
+    PayloadDamaged,
+    StoreUnavailable,
+)
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import free_in_slices
 from millrace.protocols.web_clients import is_web_request
@@ -36,6 +43,7 @@ from .databases import database_prefix
 from .errors import ChangeRefused, ScriptError
 from .hub import QlessHub
 from .multi import Multi
+from .progress import CommandProgress
 from .resp import (
     LONG_LIST,
     NO_LIST,
@@ -83,6 +91,8 @@ class QlessConnection(Connection):
         self.multi = Multi()
         #: Whether EXEC is running. A command must not block then.
         self.in_exec = False
+        #: The changes of the long command.
+        self._progress: CommandProgress | None = None
         #: The lists that BRPOP waits for.
         self._awaited_keys: list[bytes] = []
         hub.connection_count += 1
@@ -185,7 +195,8 @@ class QlessConnection(Connection):
         if isinstance(answer, list) and len(answer) > LONG_LIST:
             answer = _as_long_command(answer)
         if answer.__class__ not in PLAIN_REPLY_TYPES and isinstance(answer, Generator):
-            self.begin_long_command(self._reply_in_slices(answer))
+            self._progress = CommandProgress(self.engine)
+            self.begin_long_command(self._reply_in_slices(answer, self._progress))
             self.run_slice()
             return
         reply: Any = answer
@@ -201,22 +212,54 @@ class QlessConnection(Connection):
             for waiter, key, item in self.hub.scratch.take_deliveries(now):
                 waiter.take_item(key, item, now)
 
-    def _reply_in_slices(self, work: Slices) -> Iterator[None]:
+    def run_slice(self) -> int:
+        progress = self._progress
+        if progress is None or self.in_exec:  # EXEC makes its changes as a whole
+            return super().run_slice()
+        progress.begin_slice()
+        cost = super().run_slice()
+        if not self.in_exec:
+            progress.end_slice()
+        return cost
+
+    def _reply_in_slices(self, work: Slices, progress: CommandProgress) -> Iterator[None]:
         """Run a long command slice by slice, and reply after the last one."""
-        step = WorkStep(work)
-        while (answer := self.attempt(step)) is step:
-            yield
+        step, hub = WorkStep(work), self.hub
+        hub.awaits_commit = hub.is_durable = False
+        with closing(work):
+            while (answer := self.attempt(step)) is step:
+                if hub.awaits_commit:
+                    self.await_commit()
+                yield
+                hub.awaits_commit = hub.is_durable = False
+        if hub.is_durable:
+            self.caller.must_wait = False
+        is_durable = hub.is_durable or isinstance(answer, CommittedReply)
+        turn = self.engine.turn
         if isinstance(answer, bytes) and len(answer) > LARGE_REPLY:
             yield  # its encoding copies it
         if not isinstance(answer, NoReply):
             parts = yield from encode_parts(answer, self.resp_version)
-            if not isinstance(answer, CommittedReply):
-                self.caller.wait()
             pieces = yield from join_parts(parts)
             yield from free_in_slices(parts)
             if isinstance(answer, list):
                 yield from free_in_slices(answer)
+            if not is_durable:
+                yield from self._await_changes(turn, progress)
+                if progress.is_reverted and not isinstance(answer, Error):
+                    pieces = [encode(Error(self._refusal()), self.resp_version)]
+                self.caller.wait()
             self.reply_in_pieces(pieces)
+        self._progress = None
+
+    def _await_changes(self, turn: int, progress: CommandProgress) -> Iterator[None]:
+        """Wait until the answer of that turn is durable if only a part of it could be refused."""
+        if progress.must_settle:
+            while progress.is_uncommitted(turn):
+                self.await_commit()
+                yield
+            if self.engine.durable:
+                self.caller.must_wait = False
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""
@@ -254,16 +297,20 @@ class QlessConnection(Connection):
         except ClientError as problem:
             found = Error(str(problem))
         except ChangeRefused:
-            found = Error(
-                _refusal(self.engine.unavailable_reason or self.engine.push_refusal_reason)
-            )
+            found = Error(self._refusal())
         finally:
             self.hub.prefix = ""
         self.hub.errors += 1
         return found
 
     def unavailable_reply(self, reason: str) -> bytes:
-        return encode(Error(_refusal(reason)), self.resp_version)
+        return encode(Error(f"MISCONF {StoreUnavailable(reason)}"), self.resp_version)
+
+    def _refusal(self) -> str:
+        engine, progress = self.engine, self._progress
+        reason = engine.unavailable_reason or engine.push_refusal_reason or STORE_FAILED
+        is_partly_made = progress is not None and progress.is_partly_made
+        return f"MISCONF {(PartlyExecuted if is_partly_made else StoreUnavailable)(reason)}"
 
     # The end of a connection
 
@@ -362,7 +409,3 @@ def _as_long_command(answer: Reply) -> Slices:
     """An answer as a long command, so that it is encoded in slices."""
     return answer
     yield
-
-
-def _refusal(reason: str) -> str:
-    return f"MISCONF {StoreUnavailable(reason)}"

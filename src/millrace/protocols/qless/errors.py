@@ -8,4 +8,4 @@ class ScriptError(ClientError):
 
 
 class ChangeRefused(Exception):
-    """Nothing can be made durable now, so nothing was changed."""
+    """Nothing can be made durable now, so nothing was changed, or only a part."""

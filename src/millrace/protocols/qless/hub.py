@@ -20,6 +20,7 @@ from .transactions import RunningTransactions
 
 if TYPE_CHECKING:
     from .calls import QlessApi
+    from .job_replies import PoppedJobs
     from .redis_view import RedisView
 
 #: Maximum number of loaded scripts. About three hundred builds of Qless exist.
@@ -65,6 +66,12 @@ class QlessHub(Hub):
         #: Whether the current command is a pop, whose reply waits only for earlier changes of its
         #: jobs.
         self.is_pop = False
+        #: The jobs that the current command of a transaction has popped.
+        self.popped: PoppedJobs | None = None
+        #: Whether the last slice of a long command waits for a commit.
+        self.awaits_commit = False
+        #: Whether the answer of the last slice shows durable changes.
+        self.is_durable = False
         #: The number of connections since the start.
         self.connection_count = 0
         #: Prefix of names in the database of the current command.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from millrace.engine.discarded import taken
+from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import LEASED
@@ -13,6 +14,7 @@ from millrace.protocols.payload_reads import is_large, read_ahead, release_paylo
 from . import locks
 from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
+from .errors import ChangeRefused
 from .job_view import JobText, with_data, with_data_in_slices
 from .names import decode_name
 from .resp import BulkStringParts, Reply
@@ -33,20 +35,49 @@ JobWriter = Callable[[QlessState, Job], JobText]
 Row = bytes | BulkStringParts
 
 
+class PoppedJobs:
+    """The jobs that a pop has leased."""
+
+    __slots__ = ("_engine", "_leases")
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        #: Seq -> the attempt and its holder.
+        self._leases: dict[int, tuple[int, str]] = {}
+
+    def add(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self._leases[job.seq] = job.attempt, job.holder
+
+    def held(self) -> list[Job]:
+        """The jobs that are still leased. A refused commit undoes leases."""
+        found = []
+        for seq, lease in self._leases.items():
+            job = self._engine.job(seq)
+            if job is not None and job.state == LEASED and (job.attempt, job.holder) == lease:
+                found.append(job)
+        return found
+
+
 def reply_with_jobs(
     api: Any, call: Any, write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Reply | Generator[None, None, Reply]:
     """The reply to `pop` (queue, worker, count) or `peek` (queue, count)."""
     at = 2 if call.command == "pop" else 1
     count = lua.tonumber(call.args[at]) if len(call.args) > at else None
-    if count is None or count <= MAX_JOBS_PER_STEP:
+    popped: PoppedJobs | None = api.hub.popped
+    earlier = popped.held() if popped is not None and call.command == "pop" else []
+    if count is None or (count <= MAX_JOBS_PER_STEP and not earlier):
         jobs: list[Job] = api.run_command(call.command, call.now, call.args)
-        if any(is_large(api.engine, job) for job in jobs):
-            popped_at = call.now if call.command == "pop" else None
-            return encode_jobs_in_slices(api.qless, jobs, write, finish, popped_at)
-        return finish([encode_job(api.qless, job, write) for job in jobs])
+        if popped is not None and call.command == "pop":
+            popped.add(jobs)
+        if not any(is_large(api.engine, job) for job in jobs):
+            return finish([encode_job(api.qless, job, write) for job in jobs])
+        if call.command == "pop":
+            return _pop(api, call, len(jobs), write, finish, jobs, popped)
+        return encode_jobs_in_slices(api.qless, jobs, write, finish)
     if call.command == "pop":
-        return _pop(api, call, count, write, finish)
+        return _pop(api, call, count, write, finish, earlier, popped)
     return _peek(api, call, write, finish)
 
 
@@ -58,28 +89,53 @@ def _peek(
 
 
 def _pop(
-    api: Any, call: Any, count: float, write: JobWriter, finish: Callable[[list[Any]], Reply]
+    api: Any,
+    call: Any,
+    count: float,
+    write: JobWriter,
+    finish: Callable[[list[Any]], Reply],
+    jobs: list[Job],
+    popped: PoppedJobs | None,
 ) -> Generator[None, None, Reply]:
-    """Pop until there are enough jobs, no more jobs, or the reply has its maximum size. The command
-    pushes as many recurring jobs as a small pop may push.
+    """Pop until there are enough jobs, no more jobs, or the reply has its maximum size. `jobs` are
+    the first ones. The command pushes as many recurring jobs as a small pop may push. `popped` is
+    None outside of a transaction. If the store refuses a commit, the reply then contains the jobs
+    whose leases are durable.
     """
-    found: list[Row] = []
-    size, limits = 0, locks.PopLimits(count)
-    while len(found) < count and size < MAX_REPLY_BYTES:
-        wanted = min(JOBS_BATCH_SIZE, count - len(found))
-        args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
-        jobs = locks.pop_some(api.qless, call.now, args, limits)
-        for job in jobs:
+    engine, reverts, turn = api.engine, api.engine.revert_count, api.engine.turn
+    is_alone = popped is None
+    popped = PoppedJobs(engine) if popped is None else popped
+    popped.add(jobs)
+    rows: dict[int, Row] = {}
+    size, limits = 0, locks.PopLimits(count - len(jobs))
+    has_more = len(jobs) < count
+    while jobs or has_more:
+        if not jobs:
+            wanted = min(JOBS_BATCH_SIZE, count - len(rows))
+            args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
+            jobs, turn = locks.pop_some(api.qless, call.now, args, limits), engine.turn
+            popped.add(jobs)
+            has_more = len(jobs) >= wanted or limits.expired_locks > 0
+        for number, job in enumerate(jobs, 1):
             row = yield from _encode_job_in_slices(api.qless, job, write, call.now)
             if row:
-                found.append(row)
+                rows[job.seq] = row
                 size += len(row)
-                if len(row) > MAX_DIRECT_READ:
-                    yield
-        if len(jobs) < wanted and limits.expired_locks <= 0:
-            break
+            if len(row) > MAX_DIRECT_READ or (number % JOBS_BATCH_SIZE == 0 and number < len(jobs)):
+                yield
+        jobs, has_more = [], has_more and len(rows) < count and size < MAX_REPLY_BYTES
+        if has_more:
+            yield
+            has_more = engine.revert_count == reverts
+    while is_alone and engine.revert_count == reverts and engine.is_turn_uncommitted(turn):
+        api.hub.awaits_commit = True
         yield
-    return (yield from finish_in_slices(found, finish))
+    if engine.revert_count != reverts:
+        rows = {job.seq: rows[job.seq] for job in popped.held() if job.seq in rows}
+        if not rows:
+            raise ChangeRefused
+    api.hub.is_durable = is_alone
+    return (yield from finish_in_slices(list(rows.values()), finish))
 
 
 def finish_in_slices(
