@@ -295,3 +295,73 @@ def test_commands_of_other_clients_do_not_end_a_pop(port: StoredPort) -> None:
     kept = {job.jid for job in again.engine.jobs.values() if job.state == LEASED}
     assert kept
     assert kept < set(leased)  # the last ones were not committed
+
+
+def refuse(port: StoredPort) -> None:
+    port.store.fail = "commit"
+    assert not port.step()
+    port.store.fail = ""
+    port.engine.resume(NOW)
+
+
+def jobs_in(reply: bytes) -> int:
+    return reply.count(b'"jid"')
+
+
+@pytest.mark.parametrize("at", range(1, 14))
+def test_the_reply_of_a_repeated_pop_contains_all_jobs_that_it_leases(
+    port: StoredPort, at: int
+) -> None:
+    port.begin(*map(put, ALL))
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    port.begin(request("QLESS.POP", 1, "q", "w", 200, NOW // 1_000_000), put("last"))
+    for _ in range(at):
+        port.step()
+    if not port.client.replies:
+        refuse(port)
+        port.steps_to_the_end()
+    [reply] = data_of(port.client)
+    leased = [job for job in port.engine.jobs.values() if job.state == LEASED]
+    assert jobs_in(reply) == len(leased) == 200
+    assert {job.attempt for job in leased} == {1}
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_repeated_pops_of_few_jobs_lease_no_others(port: StoredPort, at: int) -> None:
+    port.begin(*map(put, ALL))
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    pop = request("QLESS.POP", 1, "q", "w", 20, NOW // 1_000_000)
+    port.begin(*[pop] * 5, *[put(f"more{number}") for number in range(STEP_COST)], pop)
+    for _ in range(at):
+        port.step()
+    if not port.client.replies:
+        refuse(port)
+        if not port.client.replies:
+            port.steps_to_the_end()
+    [reply] = data_of(port.client)
+    leased = [job for job in port.engine.jobs.values() if job.state == LEASED]
+    assert jobs_in(reply) == len(leased) == (0 if at == 0 else 120)
+
+
+def test_a_pop_that_a_crash_has_interrupted_is_not_repeated_by_a_refused_commit(
+    port: StoredPort,
+) -> None:
+    port.begin(*map(put, ALL))
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    pop = request("QLESS.POP", 1, "q", "w", 100, NOW // 1_000_000)
+    port.begin(pop, request("FLUSHDB"), *map(put, ALL))
+    port.step()
+    port.step()
+    again = StoredPort(port.store, recover(port.store), at=1)
+    port.store.fail = "commit"
+    assert not commit_or_revert(again.engine, again.store)
+    port.store.fail = ""
+    again.engine.resume(NOW)
+    for _ in range(40):
+        again.step()
+    assert again.jids == ALL
+    assert not again.records()
+    assert not [job for job in again.engine.jobs.values() if job.state == LEASED]

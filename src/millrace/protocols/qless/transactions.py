@@ -15,6 +15,7 @@ from millrace.engine.timers import UNAVAILABLE_RETRY
 
 from .commands import MAX_REPLY_BYTES, TOO_LARGE, NoReply, Slices
 from .errors import ChangeRefused
+from .job_replies import PoppedJobs
 from .redo import PIECE_SIZE, Position, RedoRecord
 from .resp import CommittedReply, EncodedReply, Error, encode, encode_in_slices
 
@@ -65,11 +66,13 @@ class QueuedCommands:
 
     __slots__ = (
         "_connection",
+        "_done_before",
         "_engine",
         "_is_long",
         "_is_pop",
         "_now",
         "_parts",
+        "_popped",
         "_queued",
         "_redo",
         "_reverts",
@@ -92,6 +95,10 @@ class QueuedCommands:
         self._is_pop = False
         #: The encoded replies of the commands that are done.
         self._parts: list[bytes] = []
+        #: The jobs of each pop, by the number of commands before it.
+        self._popped: dict[int, PoppedJobs] = {}
+        #: The number of commands that were done before a restart.
+        self._done_before = 0
         #: The remaining cost of the current step.
         self._room = STEP_COST
         self._reverts = self._engine.revert_count
@@ -121,7 +128,8 @@ class QueuedCommands:
         assert position is not None
         self._connection.use_database(position.database)
         # The reply of a pop is lost, so it leases no more jobs.
-        self._parts = [b""] * (position.done + position.pop_in_progress)
+        self._done_before = position.done + position.pop_in_progress
+        self._parts = [b""] * self._done_before
         return self.run()
 
     def _run(self) -> Iterator[None]:
@@ -142,9 +150,8 @@ class QueuedCommands:
         room = MAX_REPLY_BYTES - sum(map(len, parts))
         while len(parts) < len(self._queued):
             command, words = self._queued[len(parts)]
-            self._is_long = connection.hub.is_pop = False
-            answer: Any = connection.perform(command, words[1:], self._now)
-            self._is_pop = connection.hub.is_pop  # before other commands change it
+            self._is_long = False
+            answer = self._perform(command, words)
             if isinstance(answer, Generator):
                 answer = yield from self._finish(answer)
             assert not isinstance(answer, NoReply), "a command in a transaction has an answer"
@@ -155,6 +162,18 @@ class QueuedCommands:
             room -= len(part)
             parts.append(part)
             yield from self._count(SLICE_COST if self._is_long else 1)
+
+    def _perform(self, command: "Command", words: list[bytes]) -> Any:
+        hub, number = self._connection.hub, len(self._parts)
+        hub.is_pop = False
+        hub.popped = popped = self._popped.get(number) or PoppedJobs(self._engine)
+        try:
+            return self._connection.perform(command, words[1:], self._now)
+        finally:
+            hub.popped = None
+            self._is_pop = hub.is_pop  # before other commands change it
+            if self._is_pop:
+                self._popped[number] = popped
 
     def _takes_steps(self) -> bool:
         return len(self._queued) >= STEP_COST and not self._engine.unavailable_reason
@@ -204,7 +223,7 @@ class QueuedCommands:
 
     def _rewind(self) -> Iterator[None]:
         """Continue at the last durable step, as soon as the store is writable. If no step is
-        durable, the transaction has had no effect.
+        durable, the transaction has had no effect. A pop keeps the jobs of its durable slices.
         """
         self._reverts = self._engine.revert_count
         position = None if self._redo is None else self._redo.position()
@@ -212,7 +231,7 @@ class QueuedCommands:
             raise ChangeRefused
         while self._engine.unavailable_reason:
             yield
-        del self._parts[position.done :]
+        del self._parts[max(position.done, self._done_before) :]
         self._connection.use_database(position.database)
         self._room = STEP_COST
         self._version = self._engine.version
