@@ -338,9 +338,9 @@ class Connection:
         """If a payload is large, start a read in another thread, and call `deliver` with the jobs
         still leased at its end. Return whether a read was started.
         """
-        fetch = self.engine.payloads.fetcher
+        fetch, fetched = self.engine.payloads.fetcher, self.engine.payloads.fetched
         seqs = [job.seq for job in jobs if job.stored_size > MAX_DIRECT_READ]
-        if fetch is None or not seqs or self.engine.payloads.fetched:
+        if fetch is None or fetched.keys() >= set(seqs):
             return False
         read = PayloadRead(seqs, self)
         leases = tuple([(job, job.attempt) for job in jobs])
@@ -374,11 +374,13 @@ class Connection:
             return
         self.waiter = None
         fetched = self.engine.payloads.fetched
+        added = [seq for seq in read.payloads if seq not in fetched]
         fetched.update(read.payloads)
         try:
             lease_read.deliver(leased)
         finally:
-            fetched.clear()
+            for seq in added:  # the others belong to a long command
+                fetched.pop(seq, None)
 
     def still_leased(self, lease_read: LeaseRead) -> list[Job]:
         """The jobs whose leases have not ended in the meantime."""
