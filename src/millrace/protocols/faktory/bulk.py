@@ -345,9 +345,10 @@ def _page(
         at += 1
         if job is not None and cursor.selects(job):
             yield from read_ahead(engine, job)
-            jobs.append(_encode(_export_job(job, engine.payload(job))))
+            if engine.job(job.seq) is not None:  # it may be removed meanwhile
+                jobs.append(_encode(_export_job(job, engine.payload(job))))
+                size += len(jobs[-1])
             release_payload(engine, job)
-            size += len(jobs[-1])
         if at % BULK_BATCH_SIZE == 0:
             yield
     if at == len(cursor.seqs):

@@ -490,7 +490,8 @@ class WorkqConnection(Connection):
     ) -> Iterator[None]:
         """Send a reply in pieces. If the store refuses what the first piece shows, one error
         replaces it, and the rest is dropped. A reply that is already begun cannot end with an
-        error, so the connection is closed.
+        error, so the connection is closed: after a refused commit, or if a job is removed before
+        its payload is read.
         """
         engine = self.engine
         is_durable = is_begun and not self.caller.must_wait
@@ -504,6 +505,13 @@ class WorkqConnection(Connection):
                     self.closing = True
                 else:
                     self.reply_error(server_error(str(damage)))
+                return
+            except UnknownObject:  # a job was removed before its payload was read
+                if is_begun:
+                    self.closing = True
+                else:
+                    self.caller.wait()
+                    self.reply_error(NOT_FOUND)
                 return
             if piece and not is_begun:
                 self.caller.wait()

@@ -1,9 +1,11 @@
 """The inspect commands: jobs, queues and the server."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
+from millrace.engine.discarded import taken
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
@@ -20,6 +22,8 @@ from .hub import WorkqHub
 
 #: Longer replies are sent in pieces of about this size.
 PIECE_BYTES: Final = 65_536
+#: Size of the jobs that are read before the first piece is sent.
+MAX_HELD_BYTES: Final = 4 << 20
 #: Maximum sum of offset and limit for which the first jobs are read in one step.
 MAX_READY_IN_ONE_STEP: Final = 500
 
@@ -27,7 +31,7 @@ Pieces = Generator[bytes | None, None, None]
 
 
 class UnknownObject(Exception):
-    """The job or queue does not exist."""
+    """The job or queue does not exist, or no longer exists."""
 
 
 def inspect_object(hub: WorkqHub, args: list[bytes], *, has_flags: bool) -> Pieces:
@@ -49,7 +53,12 @@ def _job(hub: WorkqHub, args: list[bytes]) -> Pieces:
     job = jobs.find(hub.engine, arguments.parse_job_id(args[0]))
     if job is None:
         raise UnknownObject
-    yield from _write_jobs(hub.engine, [job])
+    for _ in read_ahead(hub.engine, job):
+        yield None
+    parts = _parts_of(hub.engine, job)
+    if not parts:  # removed meanwhile
+        raise UnknownObject
+    yield from _join(b"+OK 1\r\n", parts)
 
 
 def _jobs(hub: WorkqHub, args: list[bytes]) -> Pieces:
@@ -162,19 +171,70 @@ def _lengths(queue: Queue) -> bytes:
 
 
 def _write_jobs(engine: Engine, shown: list[Job]) -> Pieces:
-    piece = b"+OK %d\r\n" % len(shown)
-    for job in shown:
+    """Write the jobs. The store deletes the payload of a removed job, so payloads in the store are
+    read before the number of jobs is sent, up to MAX_HELD_BYTES. Removed jobs are omitted.
+    """
+    held: list[bytes] = []
+    count = size = 0
+    left = deque(shown)
+    while left and size < MAX_HELD_BYTES and any(job.stored_size for job in left):
+        job = left.popleft()
         for _ in read_ahead(engine, job):
             yield None
-        payload = engine.payload(job)
-        release_payload(engine, job)
-        before, after = jobs.inspect_parts(job, len(payload))
-        if len(payload) > MAX_JOINED_BYTES:  # only another protocol can push such a payload
-            yield piece + before
-            yield payload
-            piece = after
+        parts = _parts_of(engine, job)
+        held += parts
+        count += bool(parts)
+        before, size = size, size + sum(map(len, parts))
+        if size // PIECE_BYTES > before // PIECE_BYTES:
+            yield None
+    rest = [job for job in left if not _is_lost(engine, job)]
+    head = b"+OK %d\r\n" % (count + len(rest))
+    yield from _join(head, _all_parts(engine, held, rest))
+
+
+def _all_parts(engine: Engine, held: list[bytes], rest: list[Job]) -> Pieces:
+    """The held parts, then those of the remaining jobs. Raise UnknownObject if a payload is lost,
+    because the number of jobs was sent.
+    """
+    yield from taken(held)
+    for job in rest:
+        for _ in read_ahead(engine, job):
+            yield None
+        parts = _parts_of(engine, job)
+        if not parts:
+            raise UnknownObject
+        yield from parts
+
+
+def _parts_of(engine: Engine, job: Job) -> list[bytes]:
+    """The text of a job, in three parts if it is large. Empty if it is lost."""
+    lost = _is_lost(engine, job)
+    payload = b"" if lost else engine.payload(job)
+    release_payload(engine, job)
+    if lost:
+        return []
+    before, after = jobs.inspect_parts(job, len(payload))
+    if len(payload) > MAX_JOINED_BYTES:  # only another protocol can push such a payload
+        return [before, payload, after]
+    return [before + payload + after]
+
+
+def _is_lost(engine: Engine, job: Job) -> bool:
+    """Whether the job was removed and its payload with it."""
+    return job.stored_size > 0 and engine.job(job.seq) is None
+
+
+def _join(piece: bytes, parts: Iterable[bytes | None]) -> Pieces:
+    """Join parts to pieces, except large ones."""
+    for part in parts:
+        if part is None:
+            yield None
+        elif len(part) > MAX_JOINED_BYTES:
+            yield piece
+            yield part
+            piece = b""
         else:
-            piece += before + payload + after
+            piece += part
         if len(piece) > PIECE_BYTES:
             yield piece
             piece = b""
