@@ -9,6 +9,7 @@ from millrace.admin.connection import AdminConnection
 from millrace.engine.queue_rules import rule_for
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.registry import QLESS
+from millrace.store.records import encode
 from wires import Wire, data_of
 
 
@@ -141,3 +142,44 @@ def test_a_limited_client_flushes_after_an_operator_has_moved_a_job(subscribed):
     assert data_of(client) == [b"+OK\r\n"]
     assert [job.jid for job in room.engine.jobs.values()] == ["b1"]
     assert "qless/queue/billing-2" in room.engine.settings
+
+
+# Requests with several jobs: all queues are checked before the first change
+
+
+@pytest.mark.parametrize("query", [False, True])
+def test_a_move_to_a_refused_queue_changes_no_job(room, query):
+    for job in (
+        room.put("s1", "signup-a"),
+        room.put("s2", "signup-a"),
+        room.push("s3", "signup-a"),
+    ):
+        assert job.queue == "signup-a"
+    before = [encode(job) for job in room.engine.jobs.values()]
+    settings = dict(room.engine.settings)
+    target = {"query": {}} if query else {"jobs": ["s1", "s2", "s3"]}
+    refused = room.asks_limited(act={"action": "move", "queue": "billing", **target})
+    assert refused == {
+        "error": "the queue billing is not allowed on this port",
+        "code": "refused",
+    }
+    assert [encode(job) for job in room.engine.jobs.values()] == before
+    assert dict(room.engine.settings) == settings
+    assert room.audit() == []
+    assert room.asks_limited(act={"action": "move", "queue": "signup-b", **target})["done"] == 3
+
+
+def test_a_push_with_a_refused_queue_pushes_no_job(room):
+    jobs = [{"kind": "k", "payload": "", "queue": queue} for queue in ("signup-a", "billing")]
+    refused = room.asks_limited(push={"jobs": jobs})
+    assert refused["code"] == "refused"
+    assert not room.engine.jobs
+    assert not room.engine.queues
+
+
+def test_a_lease_from_a_refused_queue_leases_no_job(room):
+    room.push("s1", "signup-a")
+    lease = {"queues": ["signup-a", "billing"], "worker": "w", "limit": 2}
+    refused = room.asks_limited(lease=lease)
+    assert refused["code"] == "refused"
+    assert [job.attempt for job in room.engine.jobs.values()] == [0]

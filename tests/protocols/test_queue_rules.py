@@ -702,3 +702,50 @@ def test_named_throttles_and_options_of_allowed_queues_can_be_changed(engine: En
         assert not exchange(port, command).startswith(b"-"), command
     assert sorted(engine.limits.by_key) == ["named", "ql:q:signup-a"]
     assert b"signup-a-heartbeat" in exchange(port, resp("HGETALL", "ql:config"))
+
+
+# Commands with several queues: all are checked before the first change
+
+
+def _many(last: str) -> list[str]:
+    return [*(f"signup-{number}" for number in range(250)), last]
+
+
+#: Commands with allowed queues, followed by `billing`.
+SEVERAL_QUEUES: list[tuple[str, bytes]] = [
+    ("qless", _call("pause", "1", "signup-q", "billing")),
+    ("qless", _call("pause", "1", "signup-q", *_many("billing"))),
+    ("qless", _call("unpause", "1", "signup-p", "billing")),
+    ("qless", _call("unpause", "1", "signup-p", *_many("billing"))),
+    ("qless", _call("queue.forget", "1", "signup-q", "billing")),
+    ("qless", _call("queue.forget", "1", "signup-q", *_many("billing"))),
+    ("qless", resp("QLESS.PAUSE", "0", "signup-q", "billing")),
+    ("faktory", b"QUEUE PAUSE signup-q billing\r\n"),
+    ("faktory", b"QUEUE RESUME signup-p billing\r\n"),
+    ("faktory", b"QUEUE REMOVE signup-q billing\r\n"),
+    ("faktory", b"FETCH signup-new billing\r\n"),
+    ("workq", b"lease signup-new billing 0\r\n"),
+    ("workq", b"lease %b 0\r\n" % " ".join(_many("billing")).encode()),
+    ("masenko", b'FETCH {"queues":["signup-new","billing"],"timeout":"1s"}\n'),
+]
+
+
+@pytest.mark.parametrize(("protocol", "command"), SEVERAL_QUEUES)
+def test_a_command_with_a_refused_queue_changes_no_other_queue(
+    protocol: str, command: bytes
+) -> None:
+    engine = _with_hidden_jobs()
+    put = resp("QLESS.PUT", "1", "signup-p", "paused", "k", "{}", "1700000000", "0")
+    for each in (put, resp("QLESS.PAUSE", "0", "signup-p")):
+        assert not exchange(connect("qless", engine), each).startswith(b"-")
+    port = limited(protocol, engine)
+    if protocol == "qless":
+        exchange(port, resp("SCRIPT", "LOAD", SCRIPT_C))
+    before = [(queue.name, queue.paused, queue.registered) for queue in engine.queues.values()]
+    settings = {key: value for key, value in engine.settings.items() if "script" not in key}
+    reply = exchange(port, command)
+    assert reply.startswith((b"-", b"ERR ")), reply
+    assert DENIED.encode() in reply
+    after = [(queue.name, queue.paused, queue.registered) for queue in engine.queues.values()]
+    assert after == before
+    assert settings == {key: value for key, value in engine.settings.items() if "script" not in key}

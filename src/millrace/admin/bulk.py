@@ -50,6 +50,8 @@ def act_on_jobs(
 ) -> Iterator[BulkProgress | None]:
     require_writable(hub.engine)
     _check(request)
+    if JOB_ACTIONS[request.action].argument == "queue":
+        hub.engine.check_queue(request.queue)  # before the first job changes
     if request.query is None:
         return _act_on_some(hub, request)
     return _act_on_all(hub, request, request.query)

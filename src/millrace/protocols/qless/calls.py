@@ -164,7 +164,13 @@ class QlessApi:
         """Run a command. With many arguments, some commands return a generator."""
         if len(args) > job_replies.ARGUMENTS_BATCH_SIZE:
             if command in _LIST_COMMANDS:
-                return job_replies.change_in_slices(self.qless, now, args, COMMANDS[command])
+                return job_replies.change_in_slices(
+                    self.qless,
+                    now,
+                    args,
+                    COMMANDS[command],
+                    of_queues=command != "worker.deregister",
+                )
             if command == "cancel":
                 return cancellation.cancel_in_slices(self.qless, now, args)
         return COMMANDS[command](self.qless, now, args)

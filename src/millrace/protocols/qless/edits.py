@@ -215,15 +215,16 @@ def unpause(q: QlessState, now: int, args: Args) -> None:
 
 
 def _pause(q: QlessState, now: int, args: Args, *, paused: bool) -> None:
+    names = list(map(q.queue_name, _required_names(args)))  # the port may refuse one of them
     with q.engine.together(now):
-        for name in _required_names(args):
-            q.pause(q.queue_name(name), now, paused=paused)
+        for name in names:
+            q.pause(name, now, paused=paused)
             q.engine.caller.wait()
 
 
 def forget_queue(q: QlessState, now: int, args: Args) -> None:
     """Remove the names of queues, but not their jobs and pauses. Arguments: queues."""
-    for name in map(q.queue_name, _required_names(args)):
+    for name in list(map(q.queue_name, _required_names(args))):
         paused = q.is_paused(name)
         q.engine.forget_queue(name)
         q.forget_queue(name, by_client=True)

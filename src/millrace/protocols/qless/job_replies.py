@@ -223,8 +223,17 @@ def change_in_slices(
     now: int,
     args: list[bytes],
     change: Callable[[QlessState, int, list[bytes]], Any],
+    *,
+    of_queues: bool,
 ) -> Generator[None, None, Reply]:
-    """Apply a command without a reply to its arguments, some in each slice."""
+    """Apply a command without a reply to its arguments, some in each slice. The port may refuse
+    one of several queues, so all are checked before the first change.
+    """
+    if of_queues and q.hub.rule is not None:
+        for number, name in enumerate(args, 1):
+            q.queue_name(decode_name(name))
+            if number % ARGUMENTS_BATCH_SIZE == 0:
+                yield
     for start in range(0, len(args), ARGUMENTS_BATCH_SIZE):
         change(q, now, args[start : start + ARGUMENTS_BATCH_SIZE])
         yield

@@ -374,7 +374,7 @@ class WorkqConnection(Connection):
                 self.slice_time = now
                 self.begin_long_command(self._lease_in_slices(args, timeout))
                 return
-            self._last_lease = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
+            self._last_lease = args, tuple(dict.fromkeys(map(self._queue_name, args)))
         self._open_queues(self._last_lease[1])
         self._lease_from(self._last_lease[1], timeout, now)
 
@@ -385,7 +385,7 @@ class WorkqConnection(Connection):
         names: list[str] = []
         try:
             for start in range(0, len(args), SLICE_SIZE):
-                names += map(arguments.parse_name, args[start : start + SLICE_SIZE])
+                names += map(self._queue_name, args[start : start + SLICE_SIZE])
                 yield
             unique = tuple(dict.fromkeys(names))
             for start in range(0, len(unique), QUEUES_BATCH_SIZE):
@@ -399,6 +399,12 @@ class WorkqConnection(Connection):
             self.reply_error(self.unavailable_reply(self.store_problem(pushes=False)))
         except ClientError as problem:
             self.reply_error(client_error(str(problem)))
+
+    def _queue_name(self, word: bytes) -> str:
+        """Read the name of a queue. All are checked before the first one is created."""
+        name = arguments.parse_name(word)
+        self.engine.check_queue(name)
+        return name
 
     def _open_queues(self, names: tuple[str, ...]) -> None:
         engine = self.engine
