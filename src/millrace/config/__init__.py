@@ -1,6 +1,6 @@
 """The configuration: its keys, the source of each value, and the errors in it.
 
-Sources in rising order of precedence: defaults, `millrace.toml`, environment variables, flags.
+Sources in increasing order of precedence: defaults, `millrace.toml`, environment variables, flags.
 """
 
 from millrace.config.checks import is_loopback

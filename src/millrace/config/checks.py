@@ -1,4 +1,4 @@
-"""Rules between keys that must hold before a server opens its ports."""
+"""Cross-key rules that must hold before a server opens its ports."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check(config: Config, invalid_keys: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield each violated rule as a key and a reason. Rules on `invalid_keys` keys are skipped."""
+    """Yield each violated rule as a key and a reason. Rules on keys in `invalid_keys` are
+    skipped.
+    """
     if invalid_keys.isdisjoint({"server.max_line", "server.max_output"}):
         yield from _at_least(
             config, "max_output", "max_line", "a reply can contain the largest job"
@@ -45,7 +47,7 @@ def _at_least(config: Config, name: str, other: str, reason: str) -> Iterator[tu
 
 
 def _check_open_ports(config: Config, invalid_keys: set[str]) -> Iterator[tuple[str, str]]:
-    """Beyond loopback, every protocol needs a password or an explicit permission."""
+    """Beyond loopback, every protocol needs a password or explicit permission."""
     if is_loopback(config.server.host) or config.tls.client_ca:
         return
     for name, section in config.sections.items():

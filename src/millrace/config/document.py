@@ -42,7 +42,7 @@ def read_document(path: Path) -> Document:
 
 
 def _syntax_error(message: str, text: str) -> tuple[str, int]:
-    """Split the position, "(at line 3, column 7)" or "(at end of document)", from the text."""
+    """Split the position, "(at line 3, column 7)" or "(at end of document)", from the message."""
     what, _, where = message.rpartition(" (at ")
     if numbers := re.fullmatch(r"line (\d+), column (\d+)\)", where):
         return f"{what} (column {numbers[2]})", int(numbers[1])

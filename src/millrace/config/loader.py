@@ -1,4 +1,4 @@
-"""Assembly of the sources: defaults, file, environment, flags."""
+"""Assemble the configuration from its sources: defaults, file, environment, flags."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +67,7 @@ def load(
                 invalid_keys.add(dotted_name)
 
     config = _assemble(values)
-    # Without the file, rules between keys would report wrong problems.
+    # Without the file, the cross-key rules would report false problems.
     if listening and file_values is not None:
         for dotted_name, problem in check(config, invalid_keys):
             problems.append(f"{sources[dotted_name]}: {dotted_name}: {problem}")

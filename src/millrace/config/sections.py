@@ -58,7 +58,7 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Durability,
         choice(Durability),
         Doc(
-            'Failures after which acknowledged commands are not lost. "fsync": power loss. "os": a '
+            'Failures that acknowledged commands survive. "fsync": power loss. "os": a '
             'crash of the server, but not of the machine. "memory": none.',
             flag=True,
         ),
@@ -69,7 +69,7 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Doc('Minimum log level: "debug", "info", "warning" or "error".', flag=True, reload=True),
     ] = "info"
     max_connections: Annotated[
-        int, min_count(1), Doc("Maximum number of open connections over all ports.", reload=True)
+        int, min_count(1), Doc("Maximum number of open connections across all ports.", reload=True)
     ] = 10_000
     max_line: Annotated[
         int, min_size(4 * KIB), Doc("Maximum size of one command, including its payload.")
@@ -87,7 +87,7 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int,
         min_size(64 * KIB),
         Doc(
-            "Maximum size of unfinished commands and unread replies over all connections. Above "
+            "Maximum size of unfinished commands and unread replies across all connections. Above "
             "it, the server closes the connection with the largest share. Must be at least "
             "`max_output`.",
             reload=True,

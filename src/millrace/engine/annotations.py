@@ -46,7 +46,9 @@ class Annotations(Component):
         self.take_tags()
 
     def take_tags(self) -> dict[str, dict[int, int]]:
-        """Empty the index of tags, and return what it had: it takes long to free many tags."""
+        """Empty the index of tags, and return its former contents: it takes a long time to free
+        many tags.
+        """
         tags, self.tags = self.tags, {}
         return tags
 
@@ -112,10 +114,12 @@ class Annotations(Component):
                 if seq not in self.tags.get(tag, ()):
                     continue
                 if job is None:
-                    yield IndexProblem("tag", f"{tag} leads to job {seq}, which does not exist")
+                    yield IndexProblem(
+                        "tag", f"the tag {tag} refers to job {seq}, which does not exist"
+                    )
                 elif all(str(name) != tag for name, _ in tags_of(job)):
                     yield IndexProblem(
-                        "tag", f"{tag} leads to a job that does not have it", job=job
+                        "tag", f"the tag {tag} refers to a job that does not have it", job=job
                     )
 
 

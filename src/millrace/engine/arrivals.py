@@ -90,7 +90,9 @@ class Arrivals:
         return job
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
-        """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
+        """Push several jobs as one change. A blocker of -1 refers to the previous job in the
+        list.
+        """
         jobs: list[Job] = []
         pushes = list(pushes)
         for number, new_job in enumerate(pushes):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Assignments:
-    """Leases ready jobs, within the limits and the pauses of their queues."""
+    """Leases ready jobs, subject to the limits and pauses of their queues."""
 
     __slots__ = (
         "_bound",
@@ -120,8 +120,8 @@ class Assignments:
             self._engine.caller.must_wait = True
 
     def serve_waiters(self, queue: Queue, now: int) -> None:
-        """Lease ready jobs to waiters by the server's clock. The client that has waited longest
-        is the first.
+        """Lease ready jobs to waiters, using the server's clock. The client that has waited longest
+        is served first.
         """
         if self._held is not None:
             self._held[queue.name] = queue
@@ -170,7 +170,7 @@ class Assignments:
 
     def serve_held(self, now: int) -> None:
         """Serve the queues whose jobs became ready since `hold`. The client that has waited longest
-        is the first, and gets a job of the first of its queues that has one.
+        is served first, and gets a job from the first of its queues that has one.
         """
         held, self._held = self._held, None
         if not held:
@@ -217,8 +217,8 @@ class Assignments:
         return self._limits.next_job(queue, now, concurrency_checked=concurrency_checked)
 
     def _bury_if_damaged(self, job: Job, queue: Queue, now: int) -> bool:
-        """Whether a job that was removed from the ready jobs of its queue has a damaged payload.
-        The job is then dead.
+        """Bury a job that was removed from the ready jobs of its queue if its payload is damaged.
+        Return whether it was damaged.
         """
         damage = self._engine.payloads.find_damage(job)
         if damage:

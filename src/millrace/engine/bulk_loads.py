@@ -1,8 +1,8 @@
 """Bulk loads: jobs that are pushed by several commands and released together.
 
 A staged job is blocked until the release of its load. It is in its queue from the start, but no
-protocol can lease a blocked job. A load can therefore be discarded before its release without any
-effect.
+protocol can lease a blocked job. A load can therefore be discarded before its release without side
+effects.
 
 A client opens a load and stages jobs in it, each jid once. The client then releases or discards the
 load in batches. After the release has started, no job can be staged, so a repeated load

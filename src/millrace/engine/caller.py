@@ -9,7 +9,7 @@ after the commit. A lease sets it only if an earlier change to its job is not co
 that depends on changes by other clients, because it reports something as present, absent or ended,
 calls `wait()`.
 
-A caller may have its own clock. The `now` of a method is then the time of this clock, and
+A caller may have its own clock. The `now` of a method is then the time on this clock, and
 `clock_offset` converts it to the server's. A job and a lease store the offset of the client that
 changed them, so a wrong clock affects only the jobs of this client.
 """
@@ -61,7 +61,7 @@ class Caller:
         return now - self.clock_offset if self.own_clock else now
 
     def on_server_clock(self) -> "OnServerClock":
-        """Use it with `with` around changes whose times are those of the server's clock."""
+        """Use this in a `with` statement around changes whose times are on the server's clock."""
         return OnServerClock(self)
 
     def time(self, now: int, offset: int) -> int:

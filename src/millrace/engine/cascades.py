@@ -6,7 +6,7 @@ change set that ends the job also contains a durable setting that records this, 
 refused commit loses none of them.
 
 Many jobs can end in one step of the server, such as the removal of a queue. After STEP_LIMIT
-dependents of all these jobs, only the first dependent of each further job follows at once.
+dependents of all these jobs, only the first dependent of each further job is handled immediately.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,8 @@ from .states import BLOCKED, DONE
 if TYPE_CHECKING:
     from .engine import Engine
 
-#: The number of dependents of one job that follow at once, and that one tick handles.
+#: The number of dependents of one job that are handled immediately, and the number that one tick
+#: handles.
 CASCADE_BATCH_SIZE: Final = 40
 #: The number of dependents of all jobs that one step of the server handles, before it handles only
 #: the first dependent of each job.
@@ -43,7 +44,7 @@ class Cascades:
         self._left = STEP_LIMIT
 
     def begin_step(self) -> None:
-        """The server begins to execute commands, a slice of a command, or timers."""
+        """Called when the server begins to execute commands, a slice of a command, or timers."""
         self._left = STEP_LIMIT
 
     def load(self, settings: dict[str, bytes]) -> None:
@@ -95,7 +96,7 @@ class Cascades:
         return found
 
     def _limit(self) -> int:
-        """The number of dependents of the next job that follow at once."""
+        """The number of dependents of the next job that are handled immediately."""
         return max(1, min(CASCADE_BATCH_SIZE, self._left))
 
     def _unblock_some(self, blocker: int, now: int, limit: int) -> int:

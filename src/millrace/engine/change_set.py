@@ -30,7 +30,7 @@ class ChangeSet:
     def __init__(self) -> None:
         self.new: dict[int, Job] = {}
         self.changed: dict[int, Job] = {}
-        #: Jobs whose pushed fields have changed.
+        #: Jobs whose fields from their push have changed.
         self.rewritten: dict[int, Job] = {}
         self.removed: dict[int, None] = {}
         #: Name -> paused, or None for a removed queue.

@@ -1,8 +1,8 @@
 """The components of an engine: each has one part of the state that is derived from the jobs.
 
-The job records are the source of truth. At start-up, every job is added to all components. The undo
-of a refused commit removes the jobs that it touched and adds them again as they are in the store. A
-flush and a repair clear all components. Each component reports its own problems; see
+The job records are the source of truth. At start-up, every job is added to all components.
+Reverting a refused commit removes the jobs that it touched and adds them again as they are in the
+store. A flush and a repair clear all components. Each component reports its own problems; see
 consistency.py.
 """
 

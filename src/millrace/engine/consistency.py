@@ -103,7 +103,7 @@ def _add_all(report: ConsistencyReport, found: Problems) -> Iterator[None]:
 
 
 def repair(engine: Engine, now: int) -> None:
-    """Rebuild all derived state, and deliver jobs that became ready to waiting clients."""
+    """Rebuild all derived state, and deliver newly ready jobs to waiting clients."""
     jobs = _repaired_records(engine)
     engine.waiters.repair()
     for component in engine.components:

@@ -1,11 +1,11 @@
-"""Deadlines: ends of leases and due times by the clocks of clients, per queue.
+"""Deadlines: lease expirations and due times according to clients' clocks, per queue.
 
 No timer of the engine ends a lease whose holder has its own clock: a later command of a client
 finds that the lease has expired by the clock of that client. In the same way, a client finds the
 scheduled jobs that are due by its clock. Those jobs also have a timer of the engine.
 
-A queue has a heap for each of the two. An entry is stale after its job has changed; every entry is
-compared with its job when it is used.
+Each queue has one heap for leases and one for due times. An entry is stale after its job has
+changed; every entry is compared with its job when it is used.
 """
 
 from heapq import heapify, heappop, heappush
@@ -62,7 +62,7 @@ class Deadlines(Component):
     # Changes
 
     def add(self, job: Job) -> None:
-        """Add a job with a new end of its lease, or with a new due time."""
+        """Add a job that has a new lease deadline or a new due time."""
         if job.state == LEASED:
             if job.history.holder_protocol in self._own_clock:
                 self._max_offset = max(self._max_offset, read_details(job).lease_offset)
@@ -110,7 +110,7 @@ class Deadlines(Component):
             return job.history.deadline if job.history.holder_protocol in self._own_clock else None
         return job.due_at if job.state == SCHEDULED and job.origin in self._own_clock else None
 
-    # Leases. `now` is the time of the client's clock.
+    # Leases. `now` is the time on the client's clock.
 
     def expired(self, queue: str, now: int, limit: Number) -> list[Job]:
         """Jobs of a queue with an expired lease, the earliest first. Their entries remain."""

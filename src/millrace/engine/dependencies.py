@@ -1,8 +1,8 @@
 """Dependencies between jobs.
 
 A job can wait for any number of jobs. Up to MAX_LINKED_AT_ONCE blockers enter and leave the index
-at once. More of them are staged first (see StagedBlockers), take effect together, and enter the
-index some per turn by a timer. They leave it in the same way.
+at once. Larger numbers are staged first (see StagedBlockers) and take effect together; a timer then
+adds a limited number per turn to the index. They leave it in the same way.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,7 +28,9 @@ _NO_JOB: Final = 0
 
 
 class StagedBlockers:
-    """Blockers of one job that are not in the index yet. A blocker that ends leaves them."""
+    """Blockers of one job that are not in the index yet. A blocker that ends is removed from
+    them.
+    """
 
     __slots__ = ("origin", "seq", "waiting")
 
@@ -88,7 +90,7 @@ class Dependencies(Component):
         return found
 
     def _dependents_of(self, blocker: int) -> list[int]:
-        """The seqs of the dependents, also while the index is not complete."""
+        """The seqs of the dependents, even while the index is incomplete."""
         dependents = self.by_blocker.get(blocker, [])
         if not self._staged and not self._stale:
             return dependents
@@ -152,7 +154,9 @@ class Dependencies(Component):
                 self.link(seq, job.seq)
 
     def unblock(self, job: Job, blockers: Iterable[int]) -> None:
-        """Remove some blockers of a job. Do not use a dictionary of them afterwards."""
+        """Remove some blockers of a job. If `blockers` is a dictionary, do not use it
+        afterwards.
+        """
         if job.extra is None:
             return
         removed = blockers if isinstance(blockers, dict) else dict.fromkeys(blockers)
@@ -160,8 +164,8 @@ class Dependencies(Component):
         self._unlink_all(removed, job.seq)
 
     def _unlink_all(self, blockers: Collection[int], seq: int) -> None:
-        """Remove entries of a job: few at once, many by the timer. A dictionary with many blockers
-        belongs to the index from now on, because a copy takes milliseconds.
+        """Remove entries of a job: a few immediately, many by the timer. A dictionary with many
+        blockers belongs to the index from now on, because a copy takes milliseconds.
         """
         if len(blockers) <= MAX_LINKED_AT_ONCE:
             for blocker in blockers:

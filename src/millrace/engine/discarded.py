@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def taken(items: list[T]) -> Iterator[T]:
-    """Yield the items of a list in order, and remove each from the list. If the items are removed
-    jobs, the list would otherwise keep them, and all of them would be freed at its end.
+    """Yield the items of a list in order, and remove each from the list. Otherwise, a list of
+    removed jobs would keep them all in memory and then free them all at once.
     """
     items.reverse()
     while items:

@@ -61,8 +61,8 @@ class DueTimers:
     def _handle(
         self, keys: Iterator[Hashable], now: int, long_work: list[Callable[[int], None]]
     ) -> None:
-        """Handle due timers, and collect the long work. Jobs that are due and leases that end at
-        the same time become ready together: a waiter gets the first of them.
+        """Handle due timers, and collect the long work. Jobs that become due and jobs whose leases
+        end at the same time become ready together: a waiter gets the first of them.
         """
         engine, timers = self._engine, self._timers
         due_at = 0
@@ -149,7 +149,7 @@ class DueTimers:
             engine.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
         engine.caller.must_wait = True
 
-    # Scheduled jobs by the clocks of clients
+    # Scheduled jobs that are due according to clients' clocks
 
     def promote(self, job: Job, now: int) -> None:
         """Make a scheduled job ready when it is due by the clock of the client."""

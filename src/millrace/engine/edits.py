@@ -39,7 +39,7 @@ class Edits:
     # Fields
 
     def update(self, job: Job, kind: str | None, payload: bytes | None, retries: int) -> None:
-        """Change pushed fields of a job."""
+        """Change fields of a job that were set by its push."""
         if payload is not None:
             job.inline_payload, job.stored_size = payload, 0
         terms = job.terms

@@ -210,7 +210,9 @@ class Engine(EngineState):
         return self.arrivals.push(push, now)
 
     def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
-        """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
+        """Push several jobs as one change. A blocker of -1 refers to the previous job in the
+        list.
+        """
         pushes, rule = list(pushes), self.caller.rule
         if rule is not None:
             for push in pushes:
@@ -271,8 +273,8 @@ class Engine(EngineState):
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
     ) -> bool:
-        """Lease this ready job; `since` as in `lease`. Return False if its payload is damaged: the
-        job is dead then.
+        """Lease this ready job; `since` as in `lease`. Return False if its payload is damaged; in
+        that case, the job is dead.
         """
         if job.stored_size and job.state == READY:
             damage = self.payloads.find_damage(job)
@@ -328,8 +330,8 @@ class Engine(EngineState):
             self.recurring.set_timer_for_waiter(waiter.queues)
 
     def together(self, now: int) -> HeldQueues:
-        """Use it with `with` around changes that make several jobs ready: afterwards, a waiter gets
-        the first of them. A command must not end its slice inside.
+        """Use this in a `with` statement around changes that make several jobs ready: afterwards, a
+        waiter gets the first of them. A command must not end its slice inside the `with` block.
         """
         return HeldQueues(self.assignments, now)
 
@@ -443,7 +445,7 @@ class Engine(EngineState):
     def update(
         self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
     ) -> None:
-        """Change pushed fields of a job."""
+        """Change fields of a job that were set by its push."""
         self.edits.update(job, kind, payload, retries)
 
     def set_rank(self, job: Job, rank: Number, position: int) -> None:
@@ -527,8 +529,8 @@ class Engine(EngineState):
         return self.removal.remove_queue_in_slices(name, now)
 
     def forget_queue(self, name: str) -> None:
-        """Remove a queue from the list of queues. Its jobs stay. The next push opens it again, not
-        paused.
+        """Remove a queue from the list of queues. Its jobs stay. The next push opens it again,
+        unpaused.
         """
         self.check_queue(name)
         self.removal.forget_queue(name)

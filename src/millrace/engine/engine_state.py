@@ -1,7 +1,7 @@
 """The state of an engine: indexes of its jobs and queues, its settings, and the open change set.
 
-Only `Engine` extends this class. The components that carry out verbs receive the engine; the parts
-constructed here know only each other.
+Only `Engine` extends this class. The components that carry out commands receive the engine; the
+parts constructed here know only each other.
 """
 
 from collections.abc import Hashable

@@ -29,8 +29,8 @@ Leases = tuple[tuple[Job, int], ...]
 
 
 class LeaseRead:
-    """Leased jobs before their reply: another thread reads their payloads, or this one encodes
-    them in slices. A lost connection returns the leases.
+    """Leased jobs that have not been sent yet: another thread reads their payloads, or this one
+    encodes them in slices. A lost connection returns the leases.
     """
 
     __slots__ = ("deliver", "leases", "must_wait", "read")
@@ -107,7 +107,7 @@ class Hub:
 
     @property
     def label(self) -> str:
-        """The name of the protocol in texts for people."""
+        """The display name of the protocol."""
         return PROTOCOL_LABELS[self.protocol]
 
     @property
@@ -119,7 +119,7 @@ class Hub:
         """Apply the section of the configuration after it was reloaded."""
 
     def stop(self) -> None:
-        """The server stops: waiting clients get no job."""
+        """The server is stopping: waiting clients get no job."""
         self.stopping = True
         self.engine.stop_offering()
 
@@ -129,7 +129,7 @@ class Hub:
 
     @property
     def delays_shutdown(self) -> bool:
-        """Whether a server that stops should wait for clients of this protocol."""
+        """Whether a stopping server should wait for clients of this protocol."""
         return False
 
     def handle_alarm(self, name: str, now: int) -> None:
@@ -204,16 +204,16 @@ class Connection:
 
     @property
     def unprocessed_bytes(self) -> int:
-        """The size of the commands that have arrived and are not executed."""
+        """The size of the commands that have arrived but have not been executed."""
         raise NotImplementedError
 
     @property
     def memory_used(self) -> int:
-        """The memory used by commands that are not executed, complete or not."""
+        """The memory used by commands that have not been executed, complete or not."""
         raise NotImplementedError
 
     def drop_input(self) -> None:
-        """Drop the input that is not executed: the connection ends."""
+        """Drop the input that has not been executed: the connection is ending."""
         raise NotImplementedError
 
     def feed(self, data: bytes) -> None:
@@ -284,11 +284,11 @@ class Connection:
         raise NotImplementedError
 
     def store_problem(self, *, pushes: bool) -> str:
-        """Return the reason why commands with changes are refused, or an empty string."""
+        """Return the reason why commands that make changes are refused, or an empty string."""
         return self.engine.unavailable_reason or (self.engine.push_refusal_reason if pushes else "")
 
     def require_store(self, *, pushes: bool = False) -> None:
-        """Raise StoreUnavailable if a command with changes must be refused."""
+        """Raise StoreUnavailable if a command that makes changes must be refused."""
         if reason := self.store_problem(pushes=pushes):
             raise StoreUnavailable(reason)
 
@@ -350,8 +350,8 @@ class Connection:
         return True
 
     def handle_payloads_read(self, read: PayloadRead, now: int) -> None:
-        """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
-        the meantime. A job with a damaged payload dies.
+        """The payloads of leased jobs are in memory: deliver the jobs. Leases may have ended in the
+        meantime. A job with a damaged payload dies.
         """
         lease_read = self.lease_read
         if lease_read is None or lease_read.read is not read or read.payloads is None:
@@ -418,7 +418,7 @@ class Connection:
         self.long_command_waits = True
 
     def carry_out(self, name: str, now: int) -> Generator[None, None, bool]:
-        """Carry out a sealed transaction in a long command before its reply, so that no client sees
+        """Carry out a sealed transaction in a long command before replying, so that no client sees
         a part of it after the reply. Return whether the seal is durable.
         """
         engine, transactions = self.engine, self.engine.transactions

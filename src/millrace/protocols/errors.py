@@ -30,7 +30,7 @@ class CodedError(ClientError):
 
 
 class StoreUnavailable(ClientError):
-    """The store cannot be written, or new jobs are refused; nothing was changed."""
+    """The store cannot be written to, or new jobs are refused; nothing was changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}: nothing was changed, try again later")

@@ -53,7 +53,7 @@ def _canonical_token(match: re.Match[bytes]) -> bytes:
 
 
 def replace_surrogates(line: bytes) -> bytes:
-    r"""Replace lone surrogates (`\ud800`), which JavaScript clients send, by U+FFFD."""
+    r"""Replace lone surrogates (`\ud800`), which JavaScript clients send, with U+FFFD."""
     if b"\\ud" not in line and b"\\uD" not in line:
         return line
     return _ESCAPE.sub(lambda match: rb"\ufffd" if match.group(1) else match.group(), line)

@@ -1,4 +1,4 @@
-"""Payloads that are too large to be read on the thread of the loop.
+"""Payloads that are too large to be read on the event loop's thread.
 
 A reply with a leased job waits for `Connection.start_payload_read`. A command that runs in slices
 and lists jobs calls `read_ahead` for each job.

@@ -1,7 +1,7 @@
 """The table of protocols.
 
 A new protocol is one row here and one package with two modules: `settings.py` declares the section
-of the configuration as `SECTION`, `spec.py` the rules and factories as `SPEC`. The import of this
+of the configuration as `SECTION`, `spec.py` the rules and factories as `SPEC`. Importing this
 module imports neither, so that every package can use the names and labels.
 """
 
@@ -23,7 +23,7 @@ class Protocol(NamedTuple):
     code: int
     #: The name in the configuration, in the journal and in the HTTP API.
     name: str
-    #: The name in texts for people.
+    #: The display name.
     label: str
     #: The package with `spec.py` and `settings.py`.
     package: str

@@ -92,14 +92,14 @@ def map_in_slices(
     return found
 
 
-# Freeing a million rows at once would be a long slice, and so would be a copy of their list. These
-# functions change the list of the caller, and free rows in each slice.
+# Freeing a million rows at once would be a long slice, and so would copying their list. These
+# functions change the caller's list, and free rows in each slice.
 
 
 def replace_in_slices(
     rows: list[Any], change: Callable[[Any], Any]
 ) -> Generator[None, None, list[Any]]:
-    """Replace each row by the result of a function, and return the list."""
+    """Replace each row with the result of a function, and return the list."""
     for start in range(0, len(rows), SLICE_SIZE):
         if start:
             yield

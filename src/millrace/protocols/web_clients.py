@@ -25,7 +25,7 @@ def is_web_request(line: bytes) -> bool:
 
 
 def starts_web_request(data: bytes) -> bool:
-    """Whether bytes that contain no lines begin as an HTTP request or a TLS handshake."""
+    """Whether bytes that contain no lines begin like an HTTP request or a TLS handshake."""
     return data[:1] == TLS_HANDSHAKE or _HTTP_METHOD.match(data) is not None
 
 

@@ -26,8 +26,8 @@ def python_module(module: str, *arguments: str) -> list[str]:
 class ChildProcess:
     """A process in its own process group, so that Ctrl-C in a terminal reaches only the server.
 
-    When its output ends, the process counts as ended and is killed if it still runs. It does not
-    inherit variables with secrets.
+    When its output ends, the process counts as ended and is killed if it is still running. It does
+    not inherit variables with secrets.
     """
 
     def __init__(

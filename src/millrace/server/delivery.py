@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 #: side: it may have disconnected.
 PROBE_INTERVAL: Final = 10
 RESET_CHECK_INTERVAL: Final = 1.0
-#: The first check whether a lease has arrived; each later interval is twice as long.
+#: Delay before the first check of whether a lease has arrived; each later interval is twice as
+#: long.
 ARRIVAL_CHECK_INTERVAL: Final = 0.001
 
 
@@ -42,8 +43,8 @@ class UndeliveredLeases:
                 self.entries.append((turn, job, attempt))
 
     def forget_delivered(self, pending_turn: int) -> None:
-        """Forget the leases that the client has received. Those of later turns than the last
-        durable one are in held replies; `pending_turn` is the last turn with such a reply.
+        """Forget the leases that the client has received. Leases of turns after the last durable
+        one are in held replies; `pending_turn` is the last turn with such a reply.
         """
         synced = self._server.turns.synced
         if pending_turn <= synced:
@@ -55,7 +56,7 @@ class UndeliveredLeases:
         self.release([(job, attempt) for _, job, attempt in self.entries], now)
 
     def release(self, leases: Iterable[tuple[Job, int]], now: int) -> None:
-        """Release leases that have not ended or begun again."""
+        """Release the leases that are still in the same attempt."""
         for job, attempt in leases:
             if job.attempt == attempt:
                 self._server.release_undelivered(job, now)

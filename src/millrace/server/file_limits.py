@@ -34,8 +34,8 @@ def max_unauthenticated_connections(max_files: int) -> int:
 def usable_connections(wanted: int, max_files: int) -> int:
     """The number of connections that the limit on open files allows, at most `wanted`.
 
-    Without free files the server cannot even accept a connection to refuse it. While files are
-    free, it refuses a connection with the error of the protocol.
+    Without a free file descriptor the server cannot even accept a connection to refuse it. While
+    one is free, it refuses a connection with the error of the protocol.
     """
     if max_files < 0:  # no limit
         return wanted

@@ -34,7 +34,7 @@ SHIP_TIMEOUT: Final = 30.0
 EXIT_TIMEOUT: Final = 5.0
 MISSING_PACKAGES_TEXT: Final = (
     "Shipping requires deltalake and arro3-io. Events stay in the outbox, up to "
-    f"journal.outbox_max. Install them with: {install_command('deltalake')}"
+    f"journal.outbox_max. Install the packages with: {install_command('deltalake')}"
 )
 
 #: Called with the reason of a failure, or with an empty string.

@@ -73,7 +73,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        # Fields come last and do not replace the keys of every line.
+        # Fields come last and do not replace the standard keys.
         line = entry | _fields(record) | entry
         try:
             return msgspec.json.encode(line, enc_hook=str).decode()

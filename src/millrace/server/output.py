@@ -86,7 +86,7 @@ class Output:
         return self.size > 0 and self._stall_timer is None
 
     def write_all(self) -> None:
-        """Give all replies to the transport, because the server stops."""
+        """Give all replies to the transport, because the server is stopping."""
         if self.size:
             self._transport.writelines(list(self._pieces))
             self._drop_pieces()

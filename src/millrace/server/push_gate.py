@@ -1,4 +1,6 @@
-"""The causes for which the server refuses new jobs, such as a full disk. They are independent."""
+"""The conditions under which the server refuses new jobs, such as a full disk. They are
+independent.
+"""
 
 import logging
 

@@ -44,7 +44,7 @@ LAG_INTERVAL = 0.5
 
 
 class Listener(NamedTuple):
-    """A protocol: its port, its hub, and a factory of its connections. With a path it is a Unix
+    """A protocol: its port, its hub, and a factory for its connections. With a path it is a Unix
     domain socket without a port.
     """
 
@@ -415,4 +415,4 @@ def _attempt(action: Callable[..., None], *arguments: object) -> None:
     try:
         action(*arguments)
     except Exception:
-        log.exception("An error in the server.")
+        log.exception("Internal server error.")

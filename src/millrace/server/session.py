@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 #: Unprocessed bytes above which the server stops reading from a client.
 MAX_UNPROCESSED_BYTES: Final = 1 << 20
-#: While more bytes of replies to a client wait for a commit, the server runs none of its commands.
+#: While more than this many bytes of replies to a client wait for a commit, the server runs none of
+#: that client's commands.
 MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). By default the buffer grows to several MiB.
 #: Until it is full, the server would execute commands of a client that reads no replies.
@@ -86,8 +87,8 @@ class Session:
         #: Ends the handshake or the discarding of input, or continues the checks of the peer.
         self.timer: asyncio.TimerHandle | None = None
         #: The session was in no special state when this was last computed (see `_is_ordinary`), and
-        #: has not entered one since: replies take the short path. Whatever begins a special state
-        #: clears this.
+        #: has not entered one since: replies take the short path. Code that enters a special state
+        #: clears this flag.
         self._is_plain = False
 
     # Called by the loop
@@ -365,7 +366,7 @@ class Session:
         self.timer = self._server.loop.call_later(seconds, callback, *arguments)
 
     def close(self) -> None:
-        """Close the connection after all of its replies, because the server stops."""
+        """Close the connection after all of its replies, because the server is stopping."""
         self.output.write_all()
         self.transport.close()
 

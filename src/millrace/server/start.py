@@ -1,8 +1,8 @@
 """Start of the server: open the ports, then import and recover.
 
-The imports take longer than everything else at the start of a small server, and recovery can take
-seconds. Clients that connect in the meantime wait in the backlog of the kernel instead of being
-refused. Keep this module and its imports small.
+On a small server, the imports take longer than the rest of startup, and recovery can take seconds.
+Clients that connect in the meantime wait in the backlog of the kernel instead of being refused.
+Keep this module and its imports small.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""TLS of all ports: the context, and its reload when the files change.
+"""TLS for all ports: the context, and its reload when the files change.
 
 A connection uses the certificates that were current at its handshake.
 """

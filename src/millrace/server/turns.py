@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 PROBE_INTERVAL = 0.5
 #: Seconds between two attempts to allocate the reserve file again.
 RESERVE_CHECK_INTERVAL = 0.5
-#: A turn with this many events ends even if no reply waits for it. Without a store, its end only
-#: counts the events, and a turn with this many changes without events ends too. With a store, such
-#: a turn can contain only leases.
+#: A turn with this many events ends even if no reply waits for it. Without a store, ending a turn
+#: only counts its events, so a turn with this many changes but no events ends too. With a store,
+#: such a turn can contain only leases.
 MAX_UNAWAITED_EVENTS = 256
 #: A turn with a lease ends after this number of seconds.
 LEASE_COMMIT_DELAY = 0.01

@@ -1,7 +1,7 @@
 """The web process: pages, HTTP API and metrics.
 
 It is a separate process, so that the cost of a page does not delay the queues; it queries the
-server over the control socket. The server opens the port and starts the process at the first
+server over the control socket. The server opens the port and starts the process on the first
 connection, so an unused web interface costs nothing. If the process ends, the next connection
 starts another one. If it ends repeatedly, the server refuses connections until the next start.
 """

@@ -2,7 +2,7 @@
 
 A row is a msgpack array of the fields of an object, in the order of the function below. The store
 writes a job once with all fields (`job_row`), and later only its mutable fields (`state_row`). The
-rows of the rare objects of a job are parts of its row. To change the format:
+rows of a job's optional objects are nested in its row. To change the format:
 1. add a field at the end of the row, and give it a default in the constructor of its class: old
    rows are shorter and still load;
 2. if a field of a job changes after the push, also add it at the end of `state_row`, and with a
@@ -54,8 +54,8 @@ _shared: Final[dict[Any, Any]] = {}
 
 
 class _Latest:
-    """The shared values of the last row. The next row usually has the same, and a comparison takes
-    less time than a search.
+    """The shared values of the last row. The next row usually has the same ones, and a comparison
+    takes less time than a lookup.
     """
 
     __slots__ = ("queue", "wire_fields")
@@ -248,7 +248,7 @@ def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
     """The fields of a job that was leased or has ended: those from `start` and those from `end` on.
     None if all have their defaults.
     """
-    # With their types, the compiled code tests the fields without a call.
+    # The annotations let the compiled code test the fields without a call.
     attempt: int = row[start]
     failures: int = row[start + 1]
     leased_at: int = row[start + 3]

@@ -139,7 +139,7 @@ class Store(Protocol):
     """
 
     #: The store keeps larger payloads of new jobs outside memory. The server lowers this limit
-    #: while it uses much memory.
+    #: while it uses a lot of memory.
     max_inline_payload: int
 
     @property

@@ -1,4 +1,4 @@
-"""MILLRACE: load jobs in bulk, all or none, and read jobs in bulk. An extension of the protocol.
+"""MILLRACE: load jobs in bulk, all or nothing, and read jobs in bulk. An extension of the protocol.
 
     MILLRACE {"open": LOAD}                          begin or continue a load
     MILLRACE {"stage": LOAD, "jobs": [...]}          stage jobs as PUSHB pushes them, each jid once
@@ -47,15 +47,15 @@ from . import extensions, features, work_unit
 BULK_BATCH_SIZE: Final = 50
 #: Jobs that are examined in one slice.
 SCAN_BATCH_SIZE: Final = 400
-#: Jobs of one command.
+#: Maximum number of jobs in one command.
 MAX_JOBS: Final = 10_000
 MAX_PAGE: Final = 1000
-#: A page ends when its jobs have this size.
+#: A page ends when the total size of its jobs reaches this limit.
 PAGE_BYTES: Final = 1 << 20
 MAX_PARTS: Final = 10_000
-#: Maximum number of concurrent reads: each one keeps the numbers of its jobs in memory.
+#: Maximum number of concurrent reads: each one keeps the seqs of its jobs in memory.
 MAX_READ_CURSORS: Final = 16
-#: A reader without a request for this time can be replaced.
+#: A reader that has sent no request for this long can be replaced.
 IDLE_TIMEOUT: Final = 10 * SECOND
 MAX_REASON: Final = 1000
 _NAME: Final = re.compile(r"[a-zA-Z0-9._:-]{1,200}")
@@ -360,7 +360,7 @@ def _page(
 
 
 def _fill(engine: Engine, read: ReadRequest, cursor: ReadCursor) -> Generator[None, None, None]:
-    """Collect the numbers of the jobs that the read selects."""
+    """Collect the seqs of the jobs that the read selects."""
     for number, seq in enumerate(_candidates(engine, cursor.state), 1):
         if seq % read.parts == read.part:
             job = engine.job(seq)

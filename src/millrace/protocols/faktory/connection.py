@@ -1,6 +1,6 @@
 """One Faktory client's connection: framing, then the commands in the spec's order.
 
-HELLO is in handshake.py, and pushes with a check or in slices are in pushes.py.
+HELLO is in handshake.py, and pushes that need a duplicate check or run in slices are in pushes.py.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ NEVER_WAIT: Final = frozenset(
     }
 )
 PUSH_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB"})
-#: Commands that are refused while the store cannot be written, besides some forms of QUEUE and
+#: Commands that are refused while the store is not writable, besides some forms of QUEUE and
 #: MILLRACE.
 CHANGE_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
@@ -246,7 +246,7 @@ class FaktoryConnection(Connection):
         holder = "" if worker is None else worker.wid
         queues = self._fetch_queues
         if (worker is not None and worker.state) or self.hub.stopping:
-            queues = ()  # the worker or the server stops: no job is leased
+            queues = ()  # the worker or the server is stopping: no job is leased
         job = self.engine.lease(queues, holder, FAKTORY, now)
         if job is not None:
             self._reply_with_job(job)
@@ -292,8 +292,8 @@ class FaktoryConnection(Connection):
         return True
 
     def stop_waiting(self, now: int) -> None:
-        """The server stops: FETCH gets no job, and a client that waits for the end of a job gets
-        its current state.
+        """The server is stopping: FETCH gets no job, and a client that waits for the end of a job
+        gets its current state.
         """
         if self.waiter is not None:
             self.engine.cancel_wait(self.waiter)
@@ -311,12 +311,12 @@ class FaktoryConnection(Connection):
         if job is not None:
             self.engine.complete(job, now, FAKTORY, result=result)
         else:
-            self.caller.wait()  # another client's ACK can be uncommitted
+            self.caller.wait()  # another client's ACK may not be committed yet
         self.reply_fixed(OK_REPLY)
 
     def find_leased_job(self, jid: str, now: int) -> Job | None:
-        """The leased job with this jid. Every client may end it, unless it was leased over a
-        protocol that reserves this right to the holder.
+        """The leased job with this jid. Any client may end it, unless it was leased over a protocol
+        that reserves this right to the holder.
         """
         holder = "" if self.worker is None else self.worker.wid
         engine = self.engine

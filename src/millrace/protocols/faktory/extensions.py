@@ -16,8 +16,8 @@ others, so that a job can run longer than its reservation.
 
     BEAT {"wid": ..., "running": ["jid1", "jid2"]}  ->  {"cancelled": ["jid2"]}
 
-A client asks for the state and the result of a job, and can wait for its end, in seconds. It can
-cancel jobs in any state.
+A client asks for the state and the result of a job, and can wait a number of seconds for it to end.
+It can cancel jobs in any state.
 
     MILLRACE {"result": {"jid": ..., "wait": 10}}   ->  {"jid": ..., "state": "done", "result": "3"}
     MILLRACE {"cancel": ["jid1", "jid2"]}           ->  {"cancelled": ["jid1"], "refused": {...}}
@@ -49,7 +49,7 @@ from millrace.records.types import MAX_PRIORITY
 MAX_TAGS: Final = 100
 MAX_TAG_LENGTH: Final = 255
 MAX_DEPENDENCIES: Final = 1000
-#: Of the jobs with one id, the oldest and this number of the newest are examined.
+#: Of the jobs with the same id, the oldest and this number of the newest are examined.
 MAX_DUPLICATES: Final = 16
 MAX_RESULT_BYTES: Final = 1 << 20
 #: Maximum number of seconds that a request waits for the end of a job.
@@ -58,7 +58,7 @@ MAX_CANCELLED: Final = 1000
 CANCEL_BATCH_SIZE: Final = 50
 MAX_FETCHED: Final = 100
 MAX_FETCH_QUEUES: Final = 1000
-#: A reply to a bulk fetch has no further job after this number of bytes.
+#: A bulk fetch adds no more jobs to its reply after this many bytes.
 FETCH_BYTES_LIMIT: Final = 1 << 20
 MAX_ACKNOWLEDGED: Final = 1000
 #: Maximum number of jobs in a BEAT; further ones are ignored.

@@ -5,8 +5,8 @@
     MILLRACE {"unrecur": "nightly"}                            end a recurring job
     MILLRACE {"track": ["jid"]}, MILLRACE {"untrack": ["jid"]}
 
-Each reply is {"changed": N}, the number of changes. The jobs of a recurring job follow the rules of
-jobs that were pushed over HTTP.
+Each reply is {"changed": N}, the number of changes. The jobs that a recurring job creates follow
+the rules of jobs that were pushed over HTTP.
 """
 
 from typing import Annotated, Final
@@ -79,7 +79,7 @@ def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
             request.every,
             request.priority,
             request.retry,
-            1,  # after a pause of the server, one missed job is enough
+            1,  # after downtime of the server, one missed job is enough
             list(dict.fromkeys(request.tags)),
             now + round(request.delay * SECOND),
             0 if known is None else known.count,

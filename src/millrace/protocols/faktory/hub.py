@@ -20,7 +20,7 @@ from .settings import FaktoryConfig
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
-#: The wait of a FETCH without a ready job.
+#: How long a FETCH waits if no job is ready.
 FETCH_WAIT: Final = 2 * SECOND
 #: The jobs of a lost worker fail after this time without a BEAT.
 LOST_WORKER_TIMEOUT: Final = 60 * SECOND
@@ -113,7 +113,7 @@ class FaktoryHub(Hub):
             self.engine.set_alarm((self, wid), clock + LOST_WORKER_TIMEOUT)
 
     def stop(self) -> None:
-        """The server stops: no job is leased, and every worker learns it at its next BEAT."""
+        """The server is stopping: no job is leased, and every worker is told at its next BEAT."""
         super().stop()
         for worker in self.workers.connected():
             self.advance(worker, TERMINATE)

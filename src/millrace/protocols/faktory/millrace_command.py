@@ -22,7 +22,7 @@ from .replies import (
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
-#: Jobs of an acknowledgement in one slice.
+#: Number of jobs that are acknowledged in one slice.
 ACKS_BATCH_SIZE: Final = 100
 
 
@@ -32,7 +32,7 @@ def millrace(connection: "FaktoryConnection", argument: bytes | None, now: int) 
     request = bulk_requests.parse(line)
     if connection.hub.rule is not None and request.read is None:
         raise QueueRefused(
-            "MILLRACE is not allowed on this port, except read: it has a rule for queues"
+            "only MILLRACE read is allowed on this port, because the port has a queue rule"
         )
     if connection.engine.unavailable_reason and request.changes:
         raise StoreUnavailable(connection.engine.unavailable_reason)
@@ -78,7 +78,7 @@ def _fetch_bulk(
 def _acknowledge_in_slices(
     connection: "FaktoryConnection", acks: "list[extensions.Acknowledgement]", now: int
 ) -> Iterator[None]:
-    """Complete several jobs in slices. As with ACK, unknown jobs are no error."""
+    """Complete several jobs in slices. As with ACK, unknown jobs are not an error."""
     engine = connection.engine
     reverts, done = engine.revert_count, 0
     try:

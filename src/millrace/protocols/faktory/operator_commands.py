@@ -1,4 +1,4 @@
-"""QUEUE, MUTATE and WORKER: commands of operators."""
+"""QUEUE, MUTATE and WORKER: commands for operators."""
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -26,7 +26,7 @@ from .replies import (
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
-#: Queues of a QUEUE command in one slice.
+#: Number of queues that a QUEUE command changes in one slice.
 QUEUES_BATCH_SIZE: Final = 100
 
 
@@ -123,7 +123,7 @@ def _mutate_in_slices(
 
 
 def worker(connection: "FaktoryConnection", argument: bytes | None, _now: int) -> None:
-    """WORKER QUIET|TERMINATE wid|*: an extension, as on the original's web page."""
+    """WORKER QUIET|TERMINATE wid|*: an extension; Faktory offers it only in its web UI."""
     words = decode_lossy(argument or b"").split()
     states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
     if len(words) != 2 or words[0].upper() not in states:

@@ -1,4 +1,4 @@
-"""PUSH of jobs that may have extensions or be repetitions, PUSH of large jobs, and PUSHB."""
+"""PUSH of jobs that may have extensions or be duplicates, PUSH of large jobs, and PUSHB."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,11 +18,11 @@ from .replies import MAX_ERROR, OK_REPLY, encode_bulk, error_reply, require_argu
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
-#: Jobs of a PUSHB in one slice.
+#: Number of jobs that a PUSHB handles in one slice.
 COMMAND_BATCH_SIZE: Final = 100
 #: A push is compared with the oldest job and this number of the newest jobs with its jid.
 MAX_DUPLICATES: Final = 16
-#: An identical push within this time counts as a repetition of the first one.
+#: An identical push within this time counts as a duplicate of the first one.
 RESEND_PERIOD: Final = 60 * SECOND
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
@@ -49,8 +49,8 @@ def push_large(connection: "FaktoryConnection", line: bytes, now: int) -> Iterat
 def push_once(connection: "FaktoryConnection", push: NewJob, now: int) -> None:
     """Push, unless a client has sent the same work unit again after a read timeout.
 
-    If a worker has fetched the earlier job, or if it is older than RESEND_PERIOD, the push is
-    not a repetition: clients may push the same work twice.
+    If a worker has fetched the earlier job, or if it is older than RESEND_PERIOD, the push is not a
+    duplicate: clients may push the same work twice.
     """
     engine = connection.engine
     if engine.find(push.jid) is not None:
@@ -106,7 +106,7 @@ def _push_in_slices(
                 push = work_unit.read(bytes(unit), now)
                 connection.engine.check_queues(push)
                 pushes.append(push)
-            except BadJson as wrong_type:  # a job with a wrong type fails the whole command
+            except BadJson as wrong_type:  # a member of the wrong type fails the whole command
                 connection.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
                 return
             except ClientError as problem:

@@ -1,4 +1,4 @@
-"""Jobs of Ruby on Rails: the class inside its wrapper, as Faktory's pages show it."""
+"""Ruby on Rails jobs: the class inside the wrapper, as Faktory's web UI shows it."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Parts of the commands and replies that all commands of Faktory share."""
+"""Helpers for arguments and replies, shared by all Faktory commands."""
 
 from typing import Final
 
@@ -23,13 +23,13 @@ def encode_bulk(body: bytes) -> bytes:
 
 
 def error_reply(text: str) -> bytes:
-    """An error reply in one line."""
+    """An error reply on one line."""
     flat = " ".join(text[:MAX_ERROR].splitlines())
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
 def quote_input(data: bytes) -> str:
-    """A client's bytes for an error text."""
+    """A client's input, shortened for an error message."""
     return data[:MAX_ECHO].decode("utf-8", "replace")
 
 
@@ -41,7 +41,7 @@ def require_argument(argument: bytes | None) -> bytes:
 
 
 def queue_names(data: bytes) -> list[str]:
-    """The distinct queue names of a command in their order."""
+    """The distinct queue names in a command, in order."""
     if len(data) > MAX_QUEUES_BYTES:
         raise ClientError(f"queue names too long: at most {MAX_QUEUES_BYTES} bytes")
     names = list(dict.fromkeys(decode_lossy(data).split()))

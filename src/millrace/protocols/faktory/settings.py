@@ -1,4 +1,4 @@
-"""The section of Faktory in the configuration."""
+"""The Faktory section of the configuration."""
 
 from typing import Annotated, Final
 
@@ -32,14 +32,15 @@ class FaktoryConfig(ListenerSection, frozen=True, kw_only=True, forbid_unknown_f
         int,
         min_count(0),
         Doc(
-            "Maximum number of jobs in the dead set. Above it, the oldest are deleted.", reload=True
+            "Maximum number of jobs in the dead set. If there are more, the oldest are deleted.",
+            reload=True,
         ),
     ] = 100_000
     recover_lost_workers: Annotated[
         Switch,
         Doc(
             "Fail the jobs of a worker that has no connection and has sent no BEAT for 60 s, "
-            "instead of waiting for their `reserve_for`.",
+            "instead of waiting for their `reserve_for` to expire.",
             reload=True,
         ),
     ] = False

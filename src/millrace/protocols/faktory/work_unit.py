@@ -263,7 +263,7 @@ def _convert_payload(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     if not payload and job.terms.origin == MASENKO:
         return b"[]", _PLAIN  # it was pushed without a payload
     payload, encoded = as_json(payload)
-    # A line break can only stand between values here, and clients read work units as lines.
+    # A line break can only occur between values here, and clients read work units as lines.
     payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
     wire_fields = _BASE64_FIELDS if encoded else _PLAIN
     return payload if payload[:1] == b"[" else b"[%b]" % payload, wire_fields
@@ -290,8 +290,8 @@ def write(job: Job, payload: bytes) -> bytes:
 
 
 def _is_native(job: Job, payload: bytes) -> bool:
-    """Whether the payload is the array of a push over Faktory. A Qless worker can replace it by any
-    JSON; such a job has details.
+    """Whether the payload is the array of a push over Faktory. A Qless worker can replace it with
+    any JSON; such a job has details.
     """
     return job.terms.origin == FAKTORY and (
         job.extra is None

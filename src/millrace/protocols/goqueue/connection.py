@@ -43,7 +43,7 @@ MAX_NAME: Final = 255
 
 
 class MalformedCommand(ClientError):
-    """A command is malformed, so that its end is unknown. The connection is closed."""
+    """A command is malformed, so its end is unknown. The connection is closed."""
 
 
 class GoqueueConnection(Connection):
@@ -267,7 +267,7 @@ class GoqueueConnection(Connection):
             return True
         names: tuple[str, ...] = (decode_queue_name(data[start:end]),)
         if self.hub.stopping:
-            names = ()  # the server stops: no job is leased
+            names = ()  # the server is stopping: no job is leased
         job = self.engine.lease(names, "", GOQUEUE, now)
         if job is not None:
             self._reply_with_job(job)
@@ -299,7 +299,7 @@ class GoqueueConnection(Connection):
     # Errors
 
     def _refuse_if_unavailable(self, *, pushes: bool = False) -> bool:
-        """Refuse a command while the store cannot be written."""
+        """Refuse a command while the store cannot be written to."""
         if reason := self.store_problem(pushes=pushes):
             self.reply_error(self.unavailable_reply(reason))
             return True
@@ -321,8 +321,8 @@ def decode_queue_name(name: bytes) -> str:
 
 
 def reserved_head(job: Job, size: int) -> bytes:
-    """The reply with a job, before its payload. Numbers of other protocols are limited to the range
-    of this one.
+    """The reply with a job, before its payload. Values from other protocols are limited to the
+    range of this one.
     """
     return _RESERVED.pack(
         b"RESERVED\0",
@@ -341,5 +341,5 @@ COMMANDS: Final[dict[bytes, Callable[["GoqueueConnection", int, int], bool]]] = 
     b"RESERVE": GoqueueConnection._reserve,
 }
 #: Commands whose replies depend on no durable state. The reply to a lease waits only for earlier
-#: changes of its job.
+#: changes to its job.
 NEVER_WAIT: Final = frozenset({GoqueueConnection._connect, GoqueueConnection._reserve})

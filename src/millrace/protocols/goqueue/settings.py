@@ -1,4 +1,4 @@
-"""The section of Go Job Queue in the configuration."""
+"""The Go Job Queue section of the configuration."""
 
 from typing import Annotated, Final
 

@@ -14,7 +14,7 @@ from .settings import GoqueueConfig
 
 
 class GoqueuePolicy(RetryPolicy):
-    """A job is ready again at its old place when its time to process has ended, even if another
+    """A job is ready again at its old position when its time to process has ended, even if another
     protocol has reported a failure. After `max_attempts` leases it is dead.
     """
 

@@ -96,7 +96,7 @@ def _find_leased_job(engine: Engine, lease: LeaseToken, worker: str, now: int) -
     if job.state == LEASED and job.holder_protocol == HTTP and LeaseToken.from_job(job) == lease:
         return job
     # A crash may lose a lease after its token was sent. The job is leased again with the same
-    # number and time, so that the token stays valid after another crash.
+    # attempt number and lease time, so that the token stays valid after another crash.
     if (job.state, job.attempt) == (READY, lease.attempt - 1) and engine.reclaim(
         job, worker, HTTP, now, lease.leased_at
     ):

@@ -31,7 +31,7 @@ HEARTBEAT: Final = "heartbeat"
 MAX_IDS_REPLY_BYTES: Final = 4096
 #: FETCH lines up to this size are remembered, because workers repeat them.
 MAX_REMEMBERED_FETCH_BYTES: Final = 4096
-#: Longer verbs are cut.
+#: Longer verbs are truncated.
 MAX_VERB: Final = 1 << 14
 #: A FETCH with up to this many queues is woken by a push. One with more looks for tasks after a
 #: pause, in slices.
@@ -164,12 +164,12 @@ class MasenkoConnection(Connection):
             self.reply_error(error_reply(str(problem)))
 
     def respond(self, verb: bytes, reply: bytes) -> None:
-        """Count a reply and add it."""
+        """Count a reply and queue it for sending."""
         self.hub.responses[verb] += 1
         self.reply(reply)
 
     def respond_ok(self) -> None:
-        """Count and add the reply to a command without a result."""
+        """Count and queue the OK reply for a command without a result."""
         self.hub.responses[b"OK"] += 1
         self.reply_fixed(OK_REPLY)
 
@@ -360,7 +360,7 @@ class MasenkoConnection(Connection):
     def _require_acquired(self, seq: int, now: int) -> Job:
         job = self._find(seq, now)
         if job is None:
-            self.caller.wait()  # its end can be uncommitted
+            self.caller.wait()  # its end may not be committed yet
             raise ClientError("task not acquired")
         return job
 
@@ -524,7 +524,7 @@ COMMANDS: Final = {
 #: The other requests are counted when they succeed.
 COUNTED_ON_ARRIVAL: Final = frozenset({b"PING", b"INFO", b"QUIT"})
 #: Commands whose replies do not wait for a commit. The reply to FETCH waits only for earlier
-#: changes of its task.
+#: changes to its task.
 NEVER_WAIT: Final = frozenset(
     {
         MasenkoConnection._ping,

@@ -1,4 +1,4 @@
-"""The state shared by all Masenko connections: engine, heartbeat, counters of INFO."""
+"""The state shared by all Masenko connections: engine, heartbeat, INFO counters."""
 
 from typing import ClassVar, Final
 

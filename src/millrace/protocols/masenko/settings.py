@@ -1,4 +1,4 @@
-"""The section of Masenko in the configuration."""
+"""The Masenko section of the configuration."""
 
 from typing import Annotated, Final
 

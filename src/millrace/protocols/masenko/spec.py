@@ -14,8 +14,8 @@ from .settings import MasenkoConfig
 
 
 class MasenkoPolicy(RetryPolicy):
-    """Retry after failures^4 seconds, rounded down, `retries` times; then the job is dead, and so
-    are the jobs that wait for it.
+    """Retry `retries` times, after failures^4 seconds, with the due time rounded down to a whole
+    second; then the job is dead, and so are the jobs that wait for it.
 
     Due tasks precede tasks without a delay, the earliest first.
     """

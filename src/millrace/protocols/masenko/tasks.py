@@ -1,8 +1,8 @@
 """Tasks: from the JSON of PUSH, FETCH, ACK and NACK to engine records, and back to replies.
 
 A typed decoder reads the requests of nearly every client. JSON that it refuses is read again as Go
-reads it (see go_scanner.py). The checks and their texts follow the original's order. A payload is
-kept byte for byte.
+reads it (see go_scanner.py). The checks follow the original's order and use its error texts. A
+payload is kept byte for byte.
 """
 
 import re
@@ -169,7 +169,7 @@ def _integers(raw: bytes) -> list[int]:
 
 
 def _parse_time(text: str) -> int:
-    """`execute_at` in microseconds, cut to a whole second."""
+    """`execute_at` in microseconds, truncated to a whole second."""
     if len(text) > MAX_TIME_LENGTH or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
         raise ClientError(UNREADABLE)
     try:
@@ -259,7 +259,7 @@ def _duration(text: str) -> int:
 
 
 def read_id(line: bytes, next_seq: int, record: str) -> int:
-    """The task id; `record` is the original's name of the request in errors."""
+    """The task id; `record` is the original's name for the request in errors."""
     try:
         number = _decode_ack(line).id
     except _DECODE_ERRORS:
@@ -378,7 +378,7 @@ def fetch_reply(job: Job, payload: bytes) -> bytes:
 def _payload_member(payload: bytes) -> bytes:
     if not payload:
         return b""
-    # A Qless worker can replace the payload by JSON with line feeds.
+    # A Qless worker can replace the payload with JSON that contains line feeds.
     if SPACE in payload or TAB in payload or CR in payload or LF in payload:
         payload = _compact(payload)
     return b',"payload":' + escape_html(payload)
@@ -394,7 +394,7 @@ def _convert_payload(payload: bytes) -> bytes:
 
 
 def _compact(payload: bytes) -> bytes:
-    """JSON without the space between its parts, which stay as they are."""
+    """JSON without the whitespace between its tokens, which stay as they are."""
     try:
         return msgspec.json.format(payload, indent=-1)
     except _DECODE_ERRORS:  # lone surrogates, or too deep for the decoder

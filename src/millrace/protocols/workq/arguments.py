@@ -41,7 +41,7 @@ def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
         if word[:1] != b"-" or b"=" not in word:
             arguments.append(word)
             continue
-        key, value = word[1:].split(b"=", 2)[:2]  # a second `=` and what follows is ignored
+        key, value = word[1:].split(b"=", 2)[:2]  # a second `=` and anything after it are ignored
         well_formed = well_formed and bool(key and value) and key not in flags
         flags[key] = value
     return arguments, flags, well_formed

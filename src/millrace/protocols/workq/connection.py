@@ -1,7 +1,7 @@
 """One Workq client's connection: framing, then the commands in the spec's order.
 
-A command is a line, and for some commands a block with the size in the line's last argument. No
-byte of a block is executed as a command: the server skips the block of a refused command, and
+A command is a line, for some commands followed by a block whose size is the line's last argument.
+No byte of a block is executed as a command: the server skips the block of a refused command, and
 closes the connection if the size of the block is unknown.
 """
 
@@ -36,7 +36,7 @@ MAX_NAMES: Final = 10_000
 MAX_QUEUES: Final = 100_000
 #: Number of queues that one slice of a long `lease` creates.
 QUEUES_BATCH_SIZE: Final = 50
-#: The error group of failures by the `fail` command in the journal.
+#: The error group in the journal for failures that the `fail` command reports.
 FAIL_GROUP: Final = "Failed"
 MAX_MESSAGE: Final = 1000
 
@@ -55,11 +55,11 @@ class WorkqCommand(NamedTuple):
     """
 
     handler: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
-    #: Commands with changes are refused while the store cannot be written.
+    #: Commands that make changes are refused while the store cannot be written to.
     changes: bool
     arguments: int = 0
     size_error: str = ""
-    #: A lease waits only for earlier changes of its job.
+    #: A lease waits only for earlier changes to its job.
     leases: bool = False
     pushes: bool = False
 
@@ -82,7 +82,8 @@ class WorkqConnection(Connection):
         self._awaited_id = ""
         self._awaits_run = False
         self._input_ended = False
-        #: The arguments of the last `lease` and their names: a worker repeats its command.
+        #: The arguments of the last `lease`, and the queue names in them: workers repeat the
+        #: command.
         self._last_lease: tuple[list[bytes], tuple[str, ...]] = ([], ())
         if hub.full:
             self.reply(b"-SERVER-ERROR too many connections\r\n")
@@ -416,7 +417,7 @@ class WorkqConnection(Connection):
     def _lease_from(self, names: tuple[str, ...], timeout: int, now: int) -> None:
         engine = self.engine
         if self.hub.stopping:
-            names = ()  # the server stops: no job is leased
+            names = ()  # the server is stopping: no job is leased
         job = engine.lease(names, "", WORKQ, now, random_queue=len(names) != 1)
         if job is not None:
             self._reply_with_job(job)
@@ -495,7 +496,7 @@ class WorkqConnection(Connection):
         self, pieces: Iterator[bytes | None], is_begun: bool, turn: int, reverts: int
     ) -> Iterator[None]:
         """Send a reply in pieces. If the store refuses what the first piece shows, one error
-        replaces it, and the rest is dropped. A reply that is already begun cannot end with an
+        replaces it, and the rest is dropped. A reply that has already begun cannot end with an
         error, so the connection is closed: after a refused commit, or if a job is removed before
         its payload is read.
         """

@@ -35,7 +35,7 @@ class UnknownObject(Exception):
 
 
 def inspect_object(hub: WorkqHub, args: list[bytes], *, has_flags: bool) -> Pieces:
-    """Yield the reply in pieces, because a hundred jobs can have a hundred megabytes. Yield None
+    """Yield the reply in pieces, because a hundred jobs can take up a hundred megabytes. Yield None
     after a slice without a piece.
     """
     if not args:

@@ -161,7 +161,9 @@ def result(jid: str, *, succeeded: bool, content: bytes) -> bytes:
 
 
 def inspect_parts(job: Job, size: int) -> tuple[bytes, bytes]:
-    """A job as `inspect` shows it: the parts before and after its payload of this size."""
+    """A job as `inspect` shows it: the parts before and after its payload, which has `size`
+    bytes.
+    """
     ttl, _, time = (job.wire_fields if job.origin == WORKQ else b"0").partition(b" ")
     before = (
         b"%b %d" % (id_of(job).encode(), 13 if time else 12),
@@ -187,8 +189,8 @@ def inspect_parts(job: Job, size: int) -> tuple[bytes, bytes]:
 
 
 def _priority(job: Job) -> int:
-    """Return the client's priority, even while the job is ahead of all others. Numbers of other
-    protocols are limited to the range of this one.
+    """Return the client's priority, even while the job is ahead of all others. Priorities from
+    other protocols are limited to the range of this one.
     """
     details = None if job.extra is None else job.extra.details
     rank = job.rank if details is None else details.rank

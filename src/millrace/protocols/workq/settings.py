@@ -1,4 +1,4 @@
-"""The section of Workq in the configuration."""
+"""The Workq section of the configuration."""
 
 from typing import Annotated, Final
 

@@ -14,8 +14,8 @@ from .settings import WorkqConfig
 
 
 class WorkqPolicy(RetryPolicy):
-    """A job is ready again immediately, at its old place. Failure number `retries` is the last one
-    (0 and 1 both mean the first); after `max_attempts` leases, a failure or an expiry is final.
+    """A job is ready again immediately, at its old position. Failure number `retries` is the last
+    one (0 and 1 both mean the first); after `max_attempts` leases, a failure or an expiry is final.
 
     A transient job has one attempt.
     """

@@ -99,7 +99,7 @@ def examine_folder(folder: Path, findings: CheckReport, progress: Progress | Non
                 raise StoreError(f"the data folder {folder} has no database")
             if was_creation_interrupted(path):
                 raise StoreError(
-                    f"{path} is incomplete, because its server ended while it created the file. "
+                    f"{path} is incomplete, because its server ended while creating the file. "
                     "Start a server on the folder again"
                 )
             check_header(path)

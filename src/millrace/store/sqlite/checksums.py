@@ -1,6 +1,6 @@
 """Checksums that reveal damage: one per row, and one over all rows.
 
-SQLite detects damage of its structure, but neither a changed byte of a value nor a missing row. So
+SQLite detects damage to its structure, but neither a changed byte of a value nor a missing row. So
 each row has a CRC-32 of its key and value, which also identifies its table. The row of each turn
 has a TurnSummary: the ranges of turns and of the outbox, which have no gaps, and the totals of the
 checksums of the other tables. If all of this agrees, the reader has read exactly the written data.

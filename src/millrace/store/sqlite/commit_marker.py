@@ -1,8 +1,8 @@
 """The file `mark`: the number of the last committed turn, outside the database.
 
 SQLite treats a damaged, truncated or missing log as one that ends there, so committed turns could
-be missing without notice. This file has the number of the last committed turn. It is written after
-each commit and never synced: after a power failure it may be older, but never newer than the
+be missing without being noticed. This file has the number of the last committed turn. It is written
+after each commit and never synced: after a power failure it may be older, but never newer than the
 database. A missing or damaged mark is no reason to refuse the folder.
 
 Without syncs (durability "os") the mark may survive a power failure that the turn did not survive.
@@ -56,7 +56,7 @@ def read_commit_marker(folder: Path) -> int:
         log.warning("%s is damaged and will be rewritten: lost commits cannot be detected.", path)
         return 0
     if boot != _SYNCED and (boot != _read_boot_id() or boot == "unknown"):
-        log.info("Ignored %s: it was written before the machine was started.", path)
+        log.info("Ignored %s: it was written before the last boot.", path)
         return 0
     return turn
 

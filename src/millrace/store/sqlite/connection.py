@@ -87,7 +87,7 @@ class DatabaseFiles:
 
 
 def was_creation_interrupted(path: Path) -> bool:
-    """Whether a process ended while it created the database. After its creation the database uses a
+    """Whether a process ended while creating the database. After its creation the database uses a
     write-ahead log, so this file does not exist.
     """
     return path.with_name(path.name + "-journal").exists()

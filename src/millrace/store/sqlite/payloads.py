@@ -29,12 +29,12 @@ from .reader import open_read_only
 MAX_INLINE_PAYLOAD: Final = 4096
 #: A large payload is read in parts of this size.
 PART_SIZE: Final = 1 << 20
-#: If the last read was at most MAX_GAP seqs before it, a read also covers this number of following
-#: seqs. It skips payloads above MAX_READ_AHEAD bytes.
+#: A read at most MAX_GAP seqs after the last one also covers this number of following seqs. It
+#: skips payloads above MAX_READ_AHEAD bytes.
 READ_AHEAD_SEQS: Final = 64
 MAX_GAP: Final = 16
 MAX_READ_AHEAD: Final = 4096
-#: To read a part of a payload up to this size, the whole payload is read and verified.
+#: A payload up to this size is read and verified as a whole, even if only a part is needed.
 MAX_VERIFIED_PART: Final = 64 << 10
 #: After this number of deleted payloads, the store checks whether the file has much free space.
 MANY_DELETED_PAYLOADS: Final = 64
@@ -245,7 +245,7 @@ class SqlitePayloadReader:
 
     @contextmanager
     def _reading(self, seq: int) -> Iterator[None]:
-        """Translate the errors of a read. Damage of the file fails only the reads that find it."""
+        """Translate the errors of a read. Damage to the file fails only the reads that find it."""
         try:
             with translate_errors(self._path), translate_record_errors(self._path):
                 yield

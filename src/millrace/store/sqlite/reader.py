@@ -23,7 +23,7 @@ from .small_tables import RowSums
 PROGRESS_INTERVAL: Final = 50_000
 #: Below this size of the database, a thread costs more than it saves.
 _MIN_THREAD_BYTES: Final = 4 << 20
-#: A start reads all payloads of a database up to this size. In a larger one, each payload is
+#: At startup, all payloads of a database up to this size are read. In a larger one, each payload is
 #: verified when it is read: a million payloads of 1 KiB take 1.3 s of CPU.
 MAX_VERIFIED_BYTES: Final = 64 << 20
 _PAYLOAD_TOTALS: Final = """
@@ -148,7 +148,7 @@ class DatabaseContent:
             raise ChecksumError("payloads are missing, or older than the last turn")
         self.stored_payloads, *expected = records.stored_payloads(self.snapshot.jobs)
         if [count, seqs, sizes] != expected:
-            raise ChecksumError("payloads have no job, or another size than their job says")
+            raise ChecksumError("payloads have no job, or a different size than their job says")
 
     def read_stats(self) -> None:
         """Read the statistics, and compare the total of the checksums of all small tables."""

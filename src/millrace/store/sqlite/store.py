@@ -248,7 +248,7 @@ class SqliteStore:
         self._db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", row)
 
     def _end_generation(self, state: StoreState) -> None:
-        """Delete the turns of the generation that was written back: its jobs are in tables."""
+        """Delete the turns of the generation that was written back: its jobs are in the tables."""
         if self._generations.deleted_many_rows:
             self._plan_shrink(MIN_SHRINK_BYTES)
         # Keep the last turn: it contains the counters.

@@ -1,9 +1,8 @@
 """A reader of SQLite's write-ahead log that locates damage.
 
 SQLite reads the log up to the first incomplete frame, as it must after a crash, and so treats
-damage as the end. Complete frames after an incomplete one, with the same salts and with
-checksums that continue each other, show that the incomplete frame is damaged. Format:
-sqlite.org/fileformat2.html#walformat.
+damage as the end. Complete frames after an incomplete one, with the same salts and with chained
+checksums, show that the incomplete frame is damaged. Format: sqlite.org/fileformat2.html#walformat.
 """
 
 import os
