@@ -6,7 +6,13 @@ import pytest
 
 from millrace.engine.annotations import read_details
 from millrace.engine.job import SECOND, Job
-from millrace.engine.recurring import RECURRING_TIMER, STEP_JOBS, STEP_RECORDS, RecurringJob
+from millrace.engine.recurring import (
+    LEASE_DURATION,
+    RECURRING_TIMER,
+    STEP_JOBS,
+    STEP_RECORDS,
+    RecurringJob,
+)
 from millrace.engine.states import READY
 from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO, QLESS, WORKQ
 from millrace.store.memory import MemoryStore
@@ -162,6 +168,49 @@ def test_waiting_clients_get_the_jobs_of_a_backlog_in_steps(scene: Scene) -> Non
         scene.engine.tick(START + 5 * MINUTE + number)
     assert [waiter for waiter, _ in scene.engine.waiters.deliveries] == waiters
     assert len(names(scene)) == len(waiters)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_lease_of_an_overdue_job_begins_when_a_waiter_gets_it(scene: Scene, jobs: int) -> None:
+    record(scene).interval = 3600
+    late = START + jobs * 60 * MINUTE - SECOND
+    for _ in range(jobs):
+        scene.wait(seconds=10**6)
+    scene.engine.tick(late)
+    delivered = [job for _, job in scene.engine.waiters.deliveries]
+    assert [job.jid for job in delivered] == [f"r-{number + 1}" for number in range(jobs)]
+    for number, job in enumerate(delivered):
+        assert job.created == job.ready_at == START + number * 60 * MINUTE
+        assert job.leased_at == late
+        assert job.deadline == late + LEASE_DURATION
+    scene.wait(seconds=10**6)
+    scene.engine.tick(late + 1)
+    assert len(scene.engine.waiters.deliveries) == jobs
+
+
+def test_a_later_step_of_a_round_leases_at_its_own_time(scene: Scene) -> None:
+    record(scene).interval = 1
+    for _ in range(STEP_JOBS + 1):
+        scene.wait(seconds=10**6)
+    scene.engine.tick(START + 60 * MINUTE)
+    scene.engine.tick(START + 90 * MINUTE)
+    begun = [job.leased_at for _, job in scene.engine.waiters.deliveries]
+    assert begun == [START + 60 * MINUTE] * STEP_JOBS + [START + 90 * MINUTE]
+
+
+def test_a_waiter_gets_an_overdue_job_of_a_pop_at_the_time_of_the_server(scene: Scene) -> None:
+    """The client that pops has its own clock, and the client that waits has none."""
+    engine = scene.engine
+    record(scene)
+    engine.recurring.by_id["r"].interval = 3600
+    scene.wait(seconds=10**6)
+    now, ahead = START + 40 * MINUTE, 10 * MINUTE
+    engine.caller.use_own_clock(now + ahead, now)
+    engine.recurring.spawn("default", now + ahead, 1)
+    [(_, job)] = engine.waiters.deliveries
+    assert job.created == START
+    assert job.leased_at == now
+    assert job.deadline == now + LEASE_DURATION
 
 
 def test_the_due_time_follows_the_clock_of_the_client(scene: Scene) -> None:

@@ -141,7 +141,7 @@ class RecurringJob:
 class RecurringJobs:
     """All records, by id and by queue."""
 
-    __slots__ = ("_engine", "_next_round_at", "_round", "by_id", "by_queue")
+    __slots__ = ("_engine", "_next_round_at", "_round", "_step_at", "by_id", "by_queue")
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
@@ -151,6 +151,8 @@ class RecurringJobs:
         self._round: Iterator[None] | None = None
         #: The time of the next round, as far as this round knows.
         self._next_round_at = FOREVER
+        #: The time of the current step.
+        self._step_at = 0
 
     # Records
 
@@ -226,8 +228,9 @@ class RecurringJobs:
         if not records or limit <= 0 or engine.unavailable_reason or engine.push_refusal_reason:
             return 0
         pushed, limit = 0, min(limit, MAX_SPAWNED)
-        for record in self._due(queue, now):
-            pushed += self._spawn(record, self._time(record, now), limit - pushed)
+        with engine.together(now):  # a waiter's lease begins now, not at the due time
+            for record in self._due(queue, now):
+                pushed += self._spawn(record, self._time(record, now), limit - pushed)
         return pushed
 
     def _due(self, queue: str, now: int) -> list[RecurringJob]:
@@ -317,6 +320,7 @@ class RecurringJobs:
             return
         if self._round is None:
             self._round, self._next_round_at = self._push_all_due(now), FOREVER
+        self._step_at = now
         next_tick = now + 1  # this tick would handle a timer that is due now
         for _ in self._round:
             timers.set(RECURRING_TIMER, next_tick)
@@ -343,7 +347,8 @@ class RecurringJobs:
             for record in due:
                 # A step pushes some of the jobs of a record, which then has a later due time.
                 while wanted > 0 and self.by_id.get(record.jid) is record:
-                    pushed = self._spawn(record, self._time(record, now), min(wanted, left))
+                    with self._engine.together(self._step_at):
+                        pushed = self._spawn(record, self._time(record, now), min(wanted, left))
                     wanted -= pushed
                     left -= pushed
                     if left > 0:
