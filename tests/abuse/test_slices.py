@@ -28,7 +28,7 @@ from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.errors import ScriptError
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.job_replies import JOBS_BATCH_SIZE
-from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
+from millrace.protocols.qless.queries import QUEUE_BATCH_SIZE
 from millrace.protocols.registry import FAKTORY, MASENKO, QLESS
 from millrace.protocols.spec import protocol_rules
 from millrace.server.run_queue import (
@@ -163,7 +163,7 @@ def test_the_queues_in_info_are_counted_in_slices():
     turns = 1
     while client.run(NOW, 1):
         turns += 1
-    assert turns > 3000 // info.QUEUES_BATCH_SIZE
+    assert turns > 3000 // info.QUEUE_BATCH_SIZE
     [reply] = data_of(client)
     assert reply.split(b"\r\n")[1] == info.encode_info(client.hub, NOW)
     queues = json.loads(reply.split(b"\r\n")[1])["faktory"]["queues"]
@@ -278,7 +278,7 @@ def test_a_refused_cancel_of_several_jobs_has_no_effect() -> None:
 
 def test_qless_lists_many_queues_in_slices() -> None:
     engine = Engine(Random(1), protocol_rules())
-    for number in range(5 * QUEUES_BATCH_SIZE):
+    for number in range(5 * QUEUE_BATCH_SIZE):
         engine.push(NewJob("", "x", b"[]", FAKTORY, f"q{number:05}", 25, 1_800_000_000), NOW)
     api = QlessApi(QlessHub(engine, started_at=NOW))
     slices = api.call("C", "queues", [], [b"1"], NOW)
@@ -287,7 +287,7 @@ def test_qless_lists_many_queues_in_slices() -> None:
     slices = api.call("C", "queues", [], [b"1"], NOW)
     assert isinstance(slices, Generator)
     names = [row["name"] for row in json.loads(finish(slices))]
-    assert names == [f"q{number:05}" for number in range(5 * QUEUES_BATCH_SIZE)]
+    assert names == [f"q{number:05}" for number in range(5 * QUEUE_BATCH_SIZE)]
 
 
 @pytest.mark.parametrize(

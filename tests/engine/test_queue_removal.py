@@ -51,7 +51,7 @@ def test_no_removed_job_is_leased(removal: Removal) -> None:
     assert scene.lease() is None
     assert removal.engine.lease(["default"], "w", 1, scene.now, random_queue=True) is None
     scene.wait()
-    with removal.engine.together(scene.now):
+    with removal.engine.hold_queues(scene.now):
         scene.push("other", "other")
     assert scene.delivered() == []
     assert list(removal.finish().queues) == ["other"]

@@ -293,7 +293,7 @@ def test_jobs_of_many_queues_are_served_with_little_work(scene):
         lines += frame.f_code.co_filename.endswith("assignments.py")
         return trace
 
-    with scene.engine.together(scene.now):
+    with scene.engine.hold_queues(scene.now):
         for number in reversed(range(count)):
             scene.push(f"job-{number}", f"queue-{number}")
         sys.settrace(trace)
@@ -306,7 +306,7 @@ def test_a_waiter_gets_the_job_of_the_first_of_its_queues(scene):
     """The client that has waited longest is the first, even if it waits for many queues."""
     late = ("c", "b", "a")
     first, second, third = scene.wait("b", "c"), scene.wait(*late), scene.wait(*late)
-    with scene.engine.together(scene.now):
+    with scene.engine.hold_queues(scene.now):
         for queue in ("a", "c", "b"):
             scene.push(f"job-{queue}", queue)
     found = [(waiter, job.jid) for waiter, job in scene.delivered()]
@@ -318,7 +318,7 @@ def test_held_queues_with_full_limits_are_passed_over(scene):
     scene.push("running", "full")
     assert scene.lease("full") is not None
     first, second = scene.wait("full", "free"), scene.wait("full")
-    with scene.engine.together(scene.now):
+    with scene.engine.hold_queues(scene.now):
         scene.push("waits", "full")
         scene.push("starts", "free")
     found = [(waiter, job.jid) for waiter, job in scene.delivered()]

@@ -108,7 +108,7 @@ WITHOUT_QUEUE = {
     *("caller", "server_caller", "settings", "set_setting", "load_settings", "skip_seqs"),
     *("turn", "version", "revert_count", "flush_count", "commit_waiters", "set_alarm"),
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
-    *("cancel_wait", "stop_offering", "together", "totals", "timer_counts"),
+    *("cancel_wait", "stop_offering", "hold_queues", "totals", "timer_counts"),
     "recent_durations",
 }
 #: Components that the protocols use for queues that they have checked and jobs that they have found.

@@ -22,7 +22,7 @@ LIMITS = RequestLimits(100, 1000, 5000)
 LARGE = RequestLimits(65_536, 64 << 20, 64 << 20)
 
 
-def taken(*pieces: bytes, limits: RequestLimits = LIMITS) -> list[list[bytes]]:
+def drain(*pieces: bytes, limits: RequestLimits = LIMITS) -> list[list[bytes]]:
     """All requests; no bytes may be left."""
     requests, found = RequestBuffer(), []
     for piece in pieces:
@@ -68,18 +68,18 @@ def refused(data: bytes, limits: RequestLimits = LIMITS) -> str:
 )
 def test_an_array_of_bulk_strings(words):
     data = request(*words)
-    assert taken(data) == [words]
-    assert taken(*[data[n : n + 1] for n in range(len(data))]) == [words]
-    assert taken(data * 3) == [words] * 3
-    assert taken(data[:5], data[5:] + data[:-1], data[-1:]) == [words] * 2
+    assert drain(data) == [words]
+    assert drain(*[data[n : n + 1] for n in range(len(data))]) == [words]
+    assert drain(data * 3) == [words] * 3
+    assert drain(data[:5], data[5:] + data[:-1], data[-1:]) == [words] * 2
 
 
 def test_empty_requests_have_no_effect():
-    assert taken(b"*0\r\n*-1\r\n\r\n\n   \r\n*1\r\n$1\r\na\r\n") == [[], [], [], [], [], [b"a"]]
+    assert drain(b"*0\r\n*-1\r\n\r\n\n   \r\n*1\r\n$1\r\na\r\n") == [[], [], [], [], [], [b"a"]]
 
 
 def test_arrays_and_lines_mixed():
-    assert taken(b"one two\r\n" + request("a") + b"three\n" + request("b") + request("c")) == [
+    assert drain(b"one two\r\n" + request("a") + b"three\n" + request("b") + request("c")) == [
         [b"one", b"two"],
         [b"a"],
         [b"three"],
@@ -127,15 +127,15 @@ def test_invalid_requests(data, complaint):
 
 
 def test_at_the_limits():
-    assert taken(request(*[b""] * 100))
-    assert taken(request(b"x" * 1000))
-    assert taken(request(*[b"x" * 1000] * 5))
-    assert taken(b"x" * MAX_LINE + b"\n")
+    assert drain(request(*[b""] * 100))
+    assert drain(request(b"x" * 1000))
+    assert drain(request(*[b"x" * 1000] * 5))
+    assert drain(b"x" * MAX_LINE + b"\n")
 
 
 def test_unauthenticated_clients_have_lower_limits():
     unauthenticated_limits = RequestLimits(2, 10, 15, "unauthenticated")
-    assert taken(request("AUTH", "sesame"), limits=unauthenticated_limits) == [[b"AUTH", b"sesame"]]
+    assert drain(request("AUTH", "sesame"), limits=unauthenticated_limits) == [[b"AUTH", b"sesame"]]
     assert (
         refused(request("a", "b", "c"), unauthenticated_limits)
         == "unauthenticated multibulk length"
@@ -268,7 +268,7 @@ def test_a_large_argument_takes_linear_time(size):
 def test_a_long_pipeline_in_odd_segments():
     data = request("EVALSHA", "0123456789" * 4, 0, "put", "a" * 50) * 5000
     for size in (1000, READ_BATCH_BYTES - 1, READ_BATCH_BYTES + 1):
-        found = taken(*(data[n : n + size] for n in range(0, len(data), size)))
+        found = drain(*(data[n : n + size] for n in range(0, len(data), size)))
         assert len(found) == 5000
         assert all(args[3] == b"put" for args in found)
 
@@ -320,8 +320,8 @@ def test_few_bytes_of_a_pipeline_are_parsed_at_once():
 )
 def test_inline_commands(line, words):
     assert split_words(line) == words
-    assert taken(line + b"\r\n") == [words]
-    assert taken(line + b"\n") == [words]
+    assert drain(line + b"\r\n") == [words]
+    assert drain(line + b"\n") == [words]
 
 
 @pytest.mark.parametrize(

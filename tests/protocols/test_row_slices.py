@@ -22,8 +22,8 @@ from millrace.protocols.qless.resp import BulkStringParts
 from millrace.protocols.registry import FAKTORY, QLESS
 from millrace.protocols.slices import (
     FREE_BATCH_SIZE,
-    cut_in_slices,
     free_in_slices,
+    keep_range_in_slices,
     replace_in_slices,
     run_all_slices,
     sort_in_slices,
@@ -81,7 +81,7 @@ def test_rows_are_replaced_and_freed_in_slices() -> None:
 )
 def test_a_page_is_cut_and_the_other_rows_are_freed_in_slices(first: int, end: int) -> None:
     rows = [Row(number) for number in range(COUNT)]
-    page, most = most_freed(cut_in_slices(rows, first, end))
+    page, most = most_freed(keep_range_in_slices(rows, first, end))
     assert [row.number for row in page] == list(range(COUNT))[first:end]
     assert most <= FREE_BATCH_SIZE
 

@@ -342,7 +342,8 @@ def test_an_outdated_setting_is_detected(closed):
     value = b"older"
     summed = checksums.note_sum("note/3", value)
     edited(
-        closed, f"UPDATE notes SET value = x'{value.hex()}', sum = {summed} WHERE key = 'note/3'"
+        closed,
+        f"UPDATE notes SET value = x'{value.hex()}', sum = {summed} WHERE key = 'note/3'",
     )
     assert "settings" in refusal(closed)
 

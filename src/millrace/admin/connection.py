@@ -30,7 +30,7 @@ from millrace.engine.errors import EngineError, QueueRefused
 from millrace.engine.job import Job, payload_size
 from millrace.engine.queue_rules import QueueRule
 from millrace.protocols.buffers import LineBuffer
-from millrace.protocols.connection import MAX_JOINED_BYTES, Connection, LeaseRead
+from millrace.protocols.connection import MAX_JOINED_BYTES, Connection, PendingDelivery
 from millrace.protocols.errors import ClientError, CodedError, StoreUnavailable
 from millrace.protocols.http import leases
 from millrace.records import (
@@ -325,7 +325,7 @@ class AdminConnection(Connection):
         if sum(map(payload_size, leased)) > MAX_JOINED_BYTES:
             leases = tuple([(job, job.attempt) for job in leased])
             payloads = [self.engine.payload(job) for job in leased]
-            self.lease_read = LeaseRead(None, leases, self.caller.must_wait, self._hand_out)
+            self.lease_read = PendingDelivery(None, leases, self.caller.must_wait, self._hand_out)
             self.begin_long_command(self._hand_out_in_slices(self.lease_read, payloads))
             return
         reply = self._leased(leased, [self.engine.payload(job) for job in leased])
@@ -337,7 +337,9 @@ class AdminConnection(Connection):
             self.caller.wait()
         return reply
 
-    def _hand_out_in_slices(self, lease_read: LeaseRead, payloads: list[bytes]) -> Iterator[None]:
+    def _hand_out_in_slices(
+        self, lease_read: PendingDelivery, payloads: list[bytes]
+    ) -> Iterator[None]:
         """Encode the payloads in slices, and reply with the jobs that are still leased then."""
         encoded: dict[int, list[bytes]] = {}
         for (job, _), payload in zip(lease_read.leases, payloads, strict=True):

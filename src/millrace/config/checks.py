@@ -33,7 +33,7 @@ def check(config: Config, invalid_keys: set[str]) -> Iterator[tuple[str, str]]:
     if "server.host" not in invalid_keys:
         yield from _check_open_ports(config, invalid_keys)
     if invalid_keys.isdisjoint({"tls.cert", "tls.key", "tls.client_ca"}):
-        yield from _tls_files(config)
+        yield from _check_tls_files(config)
 
 
 def _at_least(config: Config, name: str, other: str, reason: str) -> Iterator[tuple[str, str]]:
@@ -51,10 +51,10 @@ def _check_open_ports(config: Config, invalid_keys: set[str]) -> Iterator[tuple[
     if is_loopback(config.server.host) or config.tls.client_ca:
         return
     for name, section in config.sections.items():
-        deciding = {
+        relevant_keys = {
             f"{name}.{key}" for key in ("port", "password", "tokens", "allow_unauthenticated")
         }
-        if getattr(section, "port", None) is None or not invalid_keys.isdisjoint(deciding):
+        if getattr(section, "port", None) is None or not invalid_keys.isdisjoint(relevant_keys):
             continue
         # A protocol without authentication has no key for a password.
         secrets = [getattr(section, key, "") for key in ("password", "tokens")]
@@ -76,7 +76,7 @@ def _open_port_problem(host: str, section: str) -> str:
     )
 
 
-def _tls_files(config: Config) -> Iterator[tuple[str, str]]:
+def _check_tls_files(config: Config) -> Iterator[tuple[str, str]]:
     tls = config.tls
     files = {"cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca}
     required = {"cert": "key", "key": "cert", "client_ca": "cert"}

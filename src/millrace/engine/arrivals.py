@@ -98,7 +98,7 @@ class Arrivals:
         for number, new_job in enumerate(pushes):
             if any(b == 0 or b < -number for b in new_job.blockers):
                 raise NoSuchJob(f"job {number} waits for a job that does not precede it")
-        with self._engine.together(now):
+        with self._engine.hold_queues(now):
             for new_job in pushes:
                 if new_job.blockers:
                     new_job.blockers = [b if b > 0 else jobs[b].seq for b in new_job.blockers]

@@ -189,13 +189,13 @@ class Assignments:
         # The first waiter of each queue. The keys of waiters are negative; later ones are lower.
         first: list[tuple[int, str]] = []
         for name, each in queues.items():
-            if _has_both(each):
+            if _has_waiter_and_job(each):
                 first.append((-next(iter(each.waiters)), name))
         heapify(first)
         while first and not self._engine.unavailable_reason:
             key, name = heappop(first)
             queue = queues.get(name)
-            if queue is None or not _has_both(queue):
+            if queue is None or not _has_waiter_and_job(queue):
                 continue
             waiter = next(iter(queue.waiters.values()))
             if key == -waiter.key:
@@ -284,7 +284,7 @@ def _has_job(queue: Queue | None) -> bool:
     return queue is not None and queue.counts[READY] > 0 and not queue.is_closed
 
 
-def _has_both(queue: Queue) -> bool:
+def _has_waiter_and_job(queue: Queue) -> bool:
     """Whether a queue has a waiter and a job for it."""
     return bool(queue.waiters) and _has_job(queue)
 

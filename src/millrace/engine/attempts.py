@@ -126,14 +126,14 @@ class Attempts:
         final: bool = False,
         retry_at: int | None = None,
         counts_failure: bool = True,
-        removes_queue: bool = False,
+        remove_queue_if_empty: bool = False,
     ) -> None:
         """End an attempt with a failure. The retry policy of the job's origin decides the next
         state, unless the failure is `final`; `retry_at` overrides the time of a retry. Clients that
         wait for the end receive `result`, or the message if there is no result. Without
         `counts_failure`, the failure does not count when the job is retried later. With
-        `removes_queue`, the engine also removes the queue if the job has left it empty and the
-        policy requires it.
+        `remove_queue_if_empty`, the engine also removes the queue if the job has left it empty and
+        the policy requires it.
         """
         engine = self._engine
         caller = engine.caller
@@ -154,7 +154,7 @@ class Attempts:
                     final=final,
                     retry_at=retry_at,
                     counts_failure=counts_failure,
-                    removes_queue=removes_queue,
+                    remove_queue_if_empty=remove_queue_if_empty,
                 )
             finally:
                 caller.own_clock = True
@@ -208,7 +208,7 @@ class Attempts:
         if not counts_failure:
             ensure_history(job).failures -= 1
         engine.caller.must_wait = True
-        if removes_queue:
+        if remove_queue_if_empty:
             engine.removal.remove_queue_if_empty(job, queue.name, now)
 
     def _use_server_clock(self, job: Job, now: int) -> int:

@@ -124,7 +124,7 @@ def first_staged(engine: Engine, name: str, count: int) -> list[Job]:
 def release(engine: Engine, name: str, count: int, now: int) -> int:
     """Release up to `count` jobs of a load whose release has started. Return their number."""
     jobs = first_staged(engine, name, count)
-    with engine.together(now):
+    with engine.hold_queues(now):
         for job in jobs:
             engine.edits.release_from_load(job, now)
     load = find(engine, name)

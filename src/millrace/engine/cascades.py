@@ -102,7 +102,7 @@ class Cascades:
     def _unblock_some(self, blocker: int, now: int, limit: int) -> int:
         """Unblock up to `limit` dependents, and return their number."""
         engine, count = self._engine, 0
-        with engine.together(now):
+        with engine.hold_queues(now):
             for job in engine.dependencies.take_dependents(blocker, limit):
                 count += 1
                 assert job.extra is not None

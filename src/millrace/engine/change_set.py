@@ -82,7 +82,7 @@ class ChangeSet:
         )
 
     @property
-    def unlogged_count(self) -> int:
+    def unlogged_change_count(self) -> int:
         """The number of changed jobs, queues and settings, which need not have an event."""
         changed = len(self.new) + len(self.changed) + len(self.rewritten) + len(self.removed)
         return changed + len(self.queues) + len(self.settings) + len(self.ended_leases)

@@ -104,7 +104,7 @@ def _add_all(report: ConsistencyReport, found: Problems) -> Iterator[None]:
 
 def repair(engine: Engine, now: int) -> None:
     """Rebuild all derived state, and deliver newly ready jobs to waiting clients."""
-    jobs = _repaired_records(engine)
+    jobs = _repair_records(engine)
     engine.waiters.repair()
     for component in engine.components:
         component.clear()
@@ -134,7 +134,7 @@ def repair(engine: Engine, now: int) -> None:
     engine.caller.must_wait = True
 
 
-def _repaired_records(engine: Engine) -> list[Job]:
+def _repair_records(engine: Engine) -> list[Job]:
     """Drop jobs with an unknown state, correct blockers and tags, and return the remaining jobs."""
     jobs = [job for job in engine.jobs.values() if has_valid_state(job)]
     for job in engine.jobs.values():

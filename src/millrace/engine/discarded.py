@@ -12,7 +12,7 @@ from .ready import ReadyQueue
 T = TypeVar("T")
 
 
-def taken(items: list[T]) -> Iterator[T]:
+def drain(items: list[T]) -> Iterator[T]:
     """Yield the items of a list in order, and remove each from the list. Otherwise, a list of
     removed jobs would keep them all in memory and then free them all at once.
     """

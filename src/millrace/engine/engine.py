@@ -329,7 +329,7 @@ class Engine(EngineState):
         if self.recurring.by_queue:
             self.recurring.set_timer_for_waiter(waiter.queues)
 
-    def together(self, now: int) -> HeldQueues:
+    def hold_queues(self, now: int) -> HeldQueues:
         """Use this in a `with` statement around changes that make several jobs ready: afterwards, a
         waiter gets the first of them. A command must not end its slice inside the `with` block.
         """
@@ -384,7 +384,7 @@ class Engine(EngineState):
         final: bool = False,
         retry_at: int | None = None,
         counts_failure: bool = True,
-        removes_queue: bool = False,
+        remove_queue_if_empty: bool = False,
     ) -> None:
         """End an attempt with a failure; see Attempts.fail."""
         self.attempts.fail(
@@ -400,7 +400,7 @@ class Engine(EngineState):
             final,
             retry_at,
             counts_failure,
-            removes_queue,
+            remove_queue_if_empty,
         )
 
     def bury_damaged(self, job: Job, now: int, message: str) -> None:

@@ -228,7 +228,7 @@ class RecurringJobs:
         if not records or limit <= 0 or engine.unavailable_reason or engine.push_refusal_reason:
             return 0
         pushed, limit = 0, min(limit, MAX_SPAWNED)
-        with engine.together(now):  # a waiter's lease begins now, not at the due time
+        with engine.hold_queues(now):  # a waiter's lease begins now, not at the due time
             for record in self._due(queue, now):
                 pushed += self._spawn(record, self._time(record, now), limit - pushed)
         return pushed
@@ -347,7 +347,7 @@ class RecurringJobs:
             for record in due:
                 # A step pushes some of the jobs of a record, which then has a later due time.
                 while wanted > 0 and self.by_id.get(record.jid) is record:
-                    with self._engine.together(self._step_at):
+                    with self._engine.hold_queues(self._step_at):
                         pushed = self._spawn(record, self._time(record, now), min(wanted, left))
                     wanted -= pushed
                     left -= pushed

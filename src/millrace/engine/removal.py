@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
 from .change_set import ChangeSet
-from .discarded import taken
+from .discarded import drain
 from .job import NO_PROTOCOL, Job
 from .queues import FORGOTTEN_PREFIX, Queue
 from .settings import FLUSHED_SETTINGS
@@ -80,7 +80,7 @@ class Removal:
         engine.edits.record()
         reverts = engine.revert_count
         try:
-            for number, job in enumerate(taken(list(queue.ready)), 1):
+            for number, job in enumerate(drain(list(queue.ready)), 1):
                 if job.state == READY and engine.jobs.get(job.seq) is job:
                     # This can unblock a job, which opens the queue again.
                     self.cancel(job, now, NO_PROTOCOL)

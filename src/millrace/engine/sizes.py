@@ -6,7 +6,7 @@ from typing import Final
 from .engine import Engine
 
 #: Queues that one slice examines.
-QUEUES_BATCH_SIZE: Final = 500
+QUEUE_BATCH_SIZE: Final = 500
 
 
 def sizes(engine: Engine) -> dict[str, int]:
@@ -27,7 +27,7 @@ def sizes_in_slices(engine: Engine) -> Generator[None, None, dict[str, int]]:
         ready += len(queue.ready)
         waiters += len(queue.waiters)
         tombstones += queue.ready.tombstones
-        if number % QUEUES_BATCH_SIZE == 0:
+        if number % QUEUE_BATCH_SIZE == 0:
             yield
     return {
         "jobs": len(engine.jobs),

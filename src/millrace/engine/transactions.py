@@ -120,7 +120,7 @@ class Transactions:
         """Complete and release the next batch of a sealed transaction."""
         engine, sealed = self._engine, self._sealed[name]
         left = TRANSACTION_BATCH_SIZE - self._complete(sealed, TRANSACTION_BATCH_SIZE, now)
-        with engine.together(now):
+        with engine.hold_queues(now):
             for job in list(islice(engine.staged.get(name, {}).values(), left)):
                 engine.edits.release_from_load(job, now)
         if not sealed.completed and name not in engine.staged:

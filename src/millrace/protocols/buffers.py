@@ -69,7 +69,7 @@ class ByteBuffer:
             if start == len(self.data) and not self._later_input:
                 self.data, self.start = b"", 0
                 return None
-            return self._line_of_pieces()
+            return self._line_from_pieces()
         if end - start > self._limit:
             self.too_long = True
             return None
@@ -85,7 +85,7 @@ class ByteBuffer:
         self.start += size
         return self.data[self.start - size : self.start]
 
-    def _line_of_pieces(self) -> bytes | None:
+    def _line_from_pieces(self) -> bytes | None:
         rest = self.data[self.start :]
         if rest:
             self._later_input[:0] = rest
@@ -185,7 +185,7 @@ class LineBuffer:
                 complete_lines = bytes(self._partial)
                 self._partial.clear()
             if len(complete_lines) > self.limit:
-                complete_lines = self._lines_before_too_long(complete_lines)
+                complete_lines = self._lines_before_overlong_line(complete_lines)
             if complete_lines:
                 self.pending.append(complete_lines)
                 self.size += len(complete_lines)
@@ -215,7 +215,7 @@ class LineBuffer:
         self._large, self._large_size = None, 0
         return data[end + 1 :]
 
-    def _lines_before_too_long(self, complete_lines: bytes) -> bytes:
+    def _lines_before_overlong_line(self, complete_lines: bytes) -> bytes:
         """Return the lines before the first line that is too long, and set `too_long` if there is
         one.
         """

@@ -28,7 +28,7 @@ MAX_JOINED_BYTES: Final = 1 << 20
 Leases = tuple[tuple[Job, int], ...]
 
 
-class LeaseRead:
+class PendingDelivery:
     """Leased jobs that have not been sent yet: another thread reads their payloads, or this one
     encodes them in slices. A lost connection returns the leases.
     """
@@ -179,7 +179,7 @@ class Connection:
         self.waiter: Waiter | None = None
         #: Set while another thread reads the payloads of leased jobs, when `waiter` is set too, or
         #: while they are encoded in slices.
-        self.lease_read: LeaseRead | None = None
+        self.lease_read: PendingDelivery | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.long_command: Iterator[None] | None = None
         #: The size of the long command in bytes.
@@ -344,7 +344,7 @@ class Connection:
             return False
         read = PayloadRead(seqs, self)
         leases = tuple([(job, job.attempt) for job in jobs])
-        self.lease_read = LeaseRead(read, leases, self.caller.must_wait, deliver)
+        self.lease_read = PendingDelivery(read, leases, self.caller.must_wait, deliver)
         self.waiter = Waiter((), "", self.caller.protocol, self)
         fetch(read)
         return True
@@ -382,7 +382,7 @@ class Connection:
             for seq in added:  # the others belong to a long command
                 fetched.pop(seq, None)
 
-    def still_leased(self, lease_read: LeaseRead) -> list[Job]:
+    def still_leased(self, lease_read: PendingDelivery) -> list[Job]:
         """The jobs whose leases have not ended in the meantime."""
         engine = self.engine
         return [

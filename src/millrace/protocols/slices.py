@@ -107,7 +107,7 @@ def replace_in_slices(
     return rows
 
 
-def cut_in_slices(rows: list[Any], first: int, end: int) -> Generator[None, None, list[Any]]:
+def keep_range_in_slices(rows: list[Any], first: int, end: int) -> Generator[None, None, list[Any]]:
     """Return the rows from `first` up to `end`, and free the others."""
     end = max(first, end)
     freed = 0

@@ -98,5 +98,5 @@ def check(session: "Session", waited: float) -> None:
         _check_in(session, RESET_CHECK_INTERVAL)
     elif session.output.unwritten or unacknowledged_bytes(sock):
         _check_in(session, min(2 * waited, RESET_CHECK_INTERVAL))
-    elif not session.leases_arrived():
+    elif not session.forget_delivered_leases():
         _check_in(session, RESET_CHECK_INTERVAL)

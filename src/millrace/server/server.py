@@ -221,7 +221,7 @@ class Server:
         now = self.clock()
         for session in list(self.sessions):
             if session.connection.waiter is not None:
-                session.release_unread(now)
+                session.cancel_lease_read(now)
                 session.connection.notify(now, session.connection.stop_waiting)
                 session.flush()
 
@@ -265,7 +265,7 @@ class Server:
             if change_set.event_count >= MAX_UNAWAITED_EVENTS:
                 turns.schedule()
             elif not turns.durable:
-                if change_set.unlogged_count >= MAX_UNAWAITED_EVENTS:
+                if change_set.unlogged_change_count >= MAX_UNAWAITED_EVENTS:
                     turns.schedule()
             elif change_set:
                 if change_set.has_only_leases:

@@ -183,7 +183,7 @@ class Session:
         now = server.clock()
         if connection.waiter is not None:  # It must not receive the leases that are released below.
             server.engine.cancel_wait(connection.waiter)
-        self.release_unread(now)
+        self.cancel_lease_read(now)
         self._track(connection.replies, 0)
         self.leases.release_all(now)
         connection.connection_lost(now)
@@ -351,7 +351,7 @@ class Session:
             if (connection.closing or self._input_closed) and self._finished():
                 self._close()
 
-    def leases_arrived(self) -> bool:
+    def forget_delivered_leases(self) -> bool:
         """Forget the leases in sent replies. Return whether the connection is closed now."""
         self.leases.forget_delivered(self.pending_turn)
         is_finished = self._finished()
@@ -375,7 +375,7 @@ class Session:
         log.error("A command failed.", exc_info=error)
         self.transport.abort()
 
-    def release_unread(self, now: int) -> None:
+    def cancel_lease_read(self, now: int) -> None:
         """Release the leases whose payloads are still being read."""
         lease_read, self.connection.lease_read = self.connection.lease_read, None
         if lease_read is not None:
@@ -388,7 +388,7 @@ class Session:
         log.debug("Closed a connection that held %d bytes: %s.", self.buffered, reason)
         connection = self.connection
         self._server.buffers.change(self, 0)
-        self.release_unread(self._server.clock())
+        self.cancel_lease_read(self._server.clock())
         connection.drop_input()
         if connection.waiter is not None:
             self._server.engine.cancel_wait(connection.waiter)  # now, not when the socket is closed

@@ -181,12 +181,12 @@ def _lifetime_row(lifetime: JobTotals) -> Row:
     )
 
 
-def _spread_row(spread: DurationSummary) -> Row:
+def _duration_summary_row(spread: DurationSummary) -> Row:
     return (spread.count, spread.mean, spread.vk, spread.histogram)
 
 
 def _day_row(day: QueueDay) -> Row:
-    wait, run = _spread_row(day.wait), _spread_row(day.run)
+    wait, run = _duration_summary_row(day.wait), _duration_summary_row(day.run)
     return (day.queue, day.day, wait, run, day.failures, day.failed, day.retries)
 
 
@@ -232,11 +232,11 @@ def _extra(row: list[Any]) -> Extra:
 
 
 def _details(row: list[Any]) -> JobDetails:
-    last_error_at, parked_at = 5, 10
-    if len(row) > last_error_at and row[last_error_at] is not None:
-        row[last_error_at] = LastError(*row[last_error_at])
-    if len(row) > parked_at and row[parked_at] is not None:
-        row[parked_at] = LimitWait(*row[parked_at])
+    last_error_index, parked_index = 5, 10
+    if len(row) > last_error_index and row[last_error_index] is not None:
+        row[last_error_index] = LastError(*row[last_error_index])
+    if len(row) > parked_index and row[parked_index] is not None:
+        row[parked_index] = LimitWait(*row[parked_index])
     return JobDetails(*row)
 
 

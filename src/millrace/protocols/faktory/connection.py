@@ -211,7 +211,7 @@ class FaktoryConnection(Connection):
         self.reply_fixed(OK_REPLY)
 
     def _info(self, _: bytes | None, now: int) -> None:
-        if len(self.engine.tables.queues) > info.QUEUES_BATCH_SIZE:
+        if len(self.engine.tables.queues) > info.QUEUE_BATCH_SIZE:
             self.begin_long_command(self._info_in_slices(now))
         else:
             self.reply(encode_bulk(info.encode_info(self.hub, now)))

@@ -17,7 +17,7 @@ from .hub import FaktoryHub
 FAKTORY_VERSION: Final = "1.10.0"
 
 #: Queues that one slice sorts or counts.
-QUEUES_BATCH_SIZE: Final = 500
+QUEUE_BATCH_SIZE: Final = 500
 
 _encode = msgspec.json.Encoder().encode
 
@@ -74,14 +74,14 @@ def ready_counts(engine: Engine) -> dict[str, int]:
 def ready_counts_in_slices(engine: Engine) -> Generator[None, None, dict[str, int]]:
     """The counts of many queues."""
     names, runs, counts = list(engine.tables.queues), list[list[str]](), dict[str, int]()
-    for first in range(0, len(names), QUEUES_BATCH_SIZE):
-        runs.append(sorted(names[first : first + QUEUES_BATCH_SIZE]))
+    for first in range(0, len(names), QUEUE_BATCH_SIZE):
+        runs.append(sorted(names[first : first + QUEUE_BATCH_SIZE]))
         yield
     for number, name in enumerate(merge(*runs), 1):
         queue = engine.queue(name)
         if queue is not None and queue.registered:
             counts[name] = queue.counts[READY]
-        if number % QUEUES_BATCH_SIZE == 0:
+        if number % QUEUE_BATCH_SIZE == 0:
             yield
     return counts
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import DEAD, SCHEDULED
@@ -58,7 +58,7 @@ def read(argument: bytes) -> Operation:
 
 def carry_out(engine: Engine, operation: Operation, now: int) -> Iterator[None]:
     """Change every job that matches, in slices."""
-    for number, job in enumerate(taken(_candidates(engine, operation)), 1):
+    for number, job in enumerate(drain(_candidates(engine, operation)), 1):
         if operation.matches is not None:
             yield from read_ahead(engine, job)
         if engine.job(job.seq) is job and _matches(engine, job, operation):

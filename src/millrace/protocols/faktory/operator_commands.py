@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
 #: Number of queues that a QUEUE command changes in one slice.
-QUEUES_BATCH_SIZE: Final = 100
+QUEUE_BATCH_SIZE: Final = 100
 
 
 def queue(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
@@ -77,11 +77,11 @@ def _change_queues(
 def _pause_queues(
     engine: Engine, names: list[str], now: int, *, paused: bool
 ) -> Generator[None, None, None]:
-    for start in range(0, len(names), QUEUES_BATCH_SIZE):
+    for start in range(0, len(names), QUEUE_BATCH_SIZE):
         if start:
             yield
-        with engine.together(now):
-            for name in names[start : start + QUEUES_BATCH_SIZE]:
+        with engine.hold_queues(now):
+            for name in names[start : start + QUEUE_BATCH_SIZE]:
                 engine.pause(name, paused=paused, now=now)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.protocols import go_json
@@ -101,7 +101,7 @@ def _push_in_slices(
     pushes: list[NewJob] = []
     reverts = connection.engine.revert_count
     try:
-        for number, unit in enumerate(taken(units), 1):
+        for number, unit in enumerate(drain(units), 1):
             try:
                 push = work_unit.read(bytes(unit), now)
                 connection.engine.check_queues(push)
@@ -114,7 +114,7 @@ def _push_in_slices(
             if number % COMMAND_BATCH_SIZE == 0:
                 yield
         count = len(pushes)
-        left = taken(pushes)
+        left = drain(pushes)
         for start in range(0, count, COMMAND_BATCH_SIZE):
             if start:
                 yield
@@ -132,7 +132,7 @@ def _push_some(
     connection: "FaktoryConnection", pushes: Iterable[NewJob], failed: dict[str, str], now: int
 ) -> None:
     """Push jobs, and add the refused ones to `failed` with the reason."""
-    with connection.engine.together(now):
+    with connection.engine.hold_queues(now):
         for push in pushes:
             try:
                 push_once(connection, push, now)

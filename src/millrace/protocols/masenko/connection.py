@@ -353,7 +353,7 @@ class MasenkoConnection(Connection):
         self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
         job = self._require_acquired(seq, now)
-        self.engine.fail(job, now, MASENKO, "Nack", "", [], removes_queue=True)
+        self.engine.fail(job, now, MASENKO, "Nack", "", [], remove_queue_if_empty=True)
         self.hub.requests[b"NACK"] += 1
         self.respond_ok()
 
@@ -434,7 +434,7 @@ class MasenkoConnection(Connection):
         """Apply all operations in their order. Return the ids of the new tasks."""
         engine = self.engine
         ids: list[int] = []
-        with engine.together(now):
+        with engine.hold_queues(now):
             for operation in transaction.operations:
                 if isinstance(operation, int):
                     engine.complete(held[operation], now, MASENKO)

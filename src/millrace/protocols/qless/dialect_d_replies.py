@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from millrace.engine.annotations import read_details
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import Job
 from millrace.engine.leases import clear_holder
 from millrace.engine.limits import QUEUE_KEY_PREFIX
@@ -115,7 +115,7 @@ def _peek(
     shape: ReplyShape, api: Any, now: int, args: Args, offset: int
 ) -> Generator[None, None, Reply]:
     found = yield from locks.peek_in_slices(api.qless, now, args, offset)
-    jobs = (None if _is_throttled(job) else job for job in taken(found))
+    jobs = (None if _is_throttled(job) else job for job in drain(found))
     write, finish = partial(job_text, shape), partial(_list_of, shape)
     return (yield from job_replies.encode_jobs_in_slices(api.qless, jobs, write, finish))
 

@@ -216,7 +216,7 @@ def unpause(q: QlessState, now: int, args: Args) -> None:
 
 def _pause(q: QlessState, now: int, args: Args, *, paused: bool) -> None:
     names = list(map(q.queue_name, _required_names(args)))  # the port may refuse one of them
-    with q.engine.together(now):
+    with q.engine.hold_queues(now):
         for name in names:
             q.pause(name, now, paused=paused)
             q.engine.caller.wait()

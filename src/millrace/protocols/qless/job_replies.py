@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ
@@ -84,7 +84,7 @@ def reply_with_jobs(
 def _peek(
     api: Any, call: Any, write: JobWriter, finish: Callable[[list[Any]], Reply]
 ) -> Generator[None, None, Reply]:
-    jobs = taken((yield from locks.peek_in_slices(api.qless, call.now, call.args)))
+    jobs = drain((yield from locks.peek_in_slices(api.qless, call.now, call.args)))
     return (yield from encode_jobs_in_slices(api.qless, jobs, write, finish))
 
 

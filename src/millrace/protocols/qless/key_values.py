@@ -4,10 +4,15 @@ from collections.abc import Generator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
-from millrace.protocols.slices import SLICE_SIZE, cut_in_slices, filter_in_slices, replace_in_slices
+from millrace.protocols.slices import (
+    SLICE_SIZE,
+    filter_in_slices,
+    keep_range_in_slices,
+    replace_in_slices,
+)
 
 from .commands import (
     ANY,
@@ -168,7 +173,7 @@ def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
     if args[0].startswith(QLESS_PREFIX):
         read = yield from connection.hub.redis_view.read(args[0])
         page = slice_range(len(read), args[1], args[2])
-        return (yield from cut_in_slices(read, page.start, page.stop))
+        return (yield from keep_range_in_slices(read, page.start, page.stop))
     items = connection.hub.scratch.list_at(scratch_name(connection, args[0]), now) or []
     return list(items[slice_range(len(items), args[1], args[2])])
 
@@ -262,7 +267,7 @@ def _members_in_slices(connection: "QlessConnection", key: bytes) -> Slices:
 
 def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if exists_as(connection, args[0], "set", now) and args[0].startswith(QLESS_PREFIX):
-        members = taken((yield from connection.hub.redis_view.read(args[0])))
+        members = drain((yield from connection.hub.redis_view.read(args[0])))
         return len((yield from filter_in_slices(members, lambda member: member == args[1])))
     return int(args[1] in _members(connection, args[0], now))
 

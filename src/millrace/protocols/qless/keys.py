@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
 from millrace.protocols.globs import check_pattern, matcher
@@ -79,7 +79,7 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     following, job_keys = yield from hub.redis_view.scan(max(0, start), min(count, MAX_SCAN_COUNT))
     matches = matcher(pattern)
     found = yield from filter_in_slices(
-        chain(names, taken(job_keys)), lambda name: bool(matches(name))
+        chain(names, drain(job_keys)), lambda name: bool(matches(name))
     )
     return [b"%d" % following, found]
 

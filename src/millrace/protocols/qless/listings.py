@@ -9,7 +9,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from millrace.engine.annotations import existing_details, read_details
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, SCHEDULED
 from millrace.engine.statistics import DAY, HISTOGRAM_BUCKETS, DurationSummary, QueueDay
@@ -17,8 +17,8 @@ from millrace.engine.tables import items_to_examine, jobs_to_examine, keys_to_ex
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
     SLICE_SIZE,
-    cut_in_slices,
     filter_in_slices,
+    keep_range_in_slices,
     map_in_slices,
     replace_in_slices,
     reverse_sort_in_slices,
@@ -82,8 +82,8 @@ def _leased(q: QlessState, now: int, state: str, queue: str) -> FoundJobs:
     order = yield from sort_in_slices(deadlines.lease_entries(queue))
     found = yield from replace_in_slices(order, lambda entry: deadlines.leased_job(queue, entry))
     if state == "running":
-        return (yield from filter_in_slices(taken(found), lambda job: job.deadline >= now))
-    return (yield from filter_in_slices(taken(found), lambda job: job.deadline <= now))
+        return (yield from filter_in_slices(drain(found), lambda job: job.deadline >= now))
+    return (yield from filter_in_slices(drain(found), lambda job: job.deadline <= now))
 
 
 def _scheduled(q: QlessState, now: int, queue: str) -> FoundJobs:
@@ -92,7 +92,7 @@ def _scheduled(q: QlessState, now: int, queue: str) -> FoundJobs:
         jobs_to_examine(q.engine.tables.by_state(SCHEDULED), q.engine.tables.jobs),
         lambda job: job.queue == queue and not _is_due(q, job, now),
     )
-    rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(taken(waiting)))
+    rows = ((job.due_at, job.jid, number, job) for number, job in enumerate(drain(waiting)))
     order = yield from sort_in_slices(rows)
     return (yield from replace_in_slices(order, lambda row: row[3]))
 
@@ -124,7 +124,7 @@ def _page_of_jids(
 ) -> Generator[None, None, list[str]]:
     """Return the jids of up to `count` jobs from `offset`. Negative values count from the end."""
     found = yield from work
-    page = yield from cut_in_slices(found, *range_of(len(found), offset, offset + count - 1))
+    page = yield from keep_range_in_slices(found, *range_of(len(found), offset, offset + count - 1))
     return (yield from replace_in_slices(page, lambda job: q.client_name(job.jid)))
 
 
@@ -133,7 +133,7 @@ def _page_or_rest_of_jids(
 ) -> Generator[None, None, list[str]]:
     found = yield from work
     first = len(found) if offset < 0 else min(offset, len(found))
-    page = yield from cut_in_slices(found, first, len(found) if count < 0 else first + count)
+    page = yield from keep_range_in_slices(found, first, len(found) if count < 0 else first + count)
     return (yield from replace_in_slices(page, lambda job: q.client_name(job.jid)))
 
 
@@ -221,9 +221,9 @@ def _held_by(
         jobs_to_examine(q.engine.tables.leased, q.engine.tables.jobs),
         lambda job: job.holder_protocol == QLESS and q.is_in_database(job.queue),
     )
-    rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(taken(leased)))
+    rows = ((job.deadline, job.jid, -number, job) for number, job in enumerate(drain(leased)))
     found: dict[str, tuple[list[str], list[str]]] = {}
-    for done, row in enumerate(taken((yield from reverse_sort_in_slices(rows))), 1):
+    for done, row in enumerate(drain((yield from reverse_sort_in_slices(rows))), 1):
         job: Job = row[3]
         details = existing_details(job)
         if details is None or details.lapsed_at is None:  # else its worker knows of the lost lock
@@ -258,9 +258,9 @@ def _tagged(q: QlessState, tag: str, offset: int, count: int) -> Generator[None,
             rows.append((item[1], job.jid, examined_rows))
         if examined_rows % SLICE_SIZE == 0:
             yield
-    order = yield from sort_in_slices(taken(rows))
+    order = yield from sort_in_slices(drain(rows))
     total = len(order)
-    page = yield from cut_in_slices(order, *range_of(total, offset, offset + count - 1))
+    page = yield from keep_range_in_slices(order, *range_of(total, offset, offset + count - 1))
     names = yield from replace_in_slices(page, lambda row: q.client_name(row[1]))
     return b'{"total":%d,"jobs":%b}' % (total, (yield from strings_in_slices(names)))
 

@@ -18,7 +18,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.recurring import MAX_SPAWNED
 from millrace.engine.states import DEAD, LEASED, READY
 from millrace.protocols.registry import QLESS
-from millrace.protocols.slices import cut_in_slices, run_all_slices
+from millrace.protocols.slices import keep_range_in_slices, run_all_slices
 
 from . import lua_values as lua
 from .arguments import Args, parse_number, text, texts
@@ -181,7 +181,7 @@ def peek_in_slices(
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:
         found += yield from _ready_and_due_jobs(q, known, now, wanted)
-    return (yield from cut_in_slices(found, offset, math.ceil(min(offset + count, 1 << 31))))
+    return (yield from keep_range_in_slices(found, offset, math.ceil(min(offset + count, 1 << 31))))
 
 
 def _first_ready_jobs(queue: Queue, wanted: int) -> Generator[None, None, list[Job]]:

@@ -5,7 +5,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from millrace.engine.annotations import existing_details, read_details
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.tables import jobs_to_examine, keys_to_examine
@@ -38,7 +38,7 @@ from .resp import Reply
 from .state import QlessState
 
 #: Number of queues that one slice writes.
-QUEUES_BATCH_SIZE: Final = 100
+QUEUE_BATCH_SIZE: Final = 100
 
 # Jobs
 
@@ -161,9 +161,9 @@ def _many_queues(
     q: QlessState, write: Callable[[str], bytes], finish: Callable[[list[Any]], Reply]
 ) -> Generator[None, None, Reply]:
     rows: list[Any] = []
-    for name in taken((yield from queue_names(q))):
+    for name in drain((yield from queue_names(q))):
         rows.append(write(name))
-        if len(rows) % QUEUES_BATCH_SIZE == 0:
+        if len(rows) % QUEUE_BATCH_SIZE == 0:
             yield
     return (yield from job_replies.finish_in_slices(rows, finish))
 
@@ -260,7 +260,7 @@ def failure_groups(q: QlessState) -> Generator[None, None, dict[str, list[Job]]]
         if rows > SLICE_SIZE:
             rows = 0
             yield
-        order = yield from sort_in_slices(taken(found))
+        order = yield from sort_in_slices(drain(found))
         ordered[group] = yield from replace_in_slices(order, lambda row: row[3])
     return ordered
 

@@ -12,15 +12,15 @@ from operator import itemgetter
 from typing import Any, Final
 
 from millrace.engine.annotations import read_details
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.job import SECOND, Job
 from millrace.engine.statistics import DAY, QueueDay
 from millrace.engine.tables import items_to_examine, keys_to_examine, seqs_to_examine
 from millrace.protocols.registry import QLESS
 from millrace.protocols.slices import (
-    cut_in_slices,
     filter_in_slices,
     free_in_slices,
+    keep_range_in_slices,
     replace_in_slices,
     run_all_slices,
 )
@@ -141,7 +141,7 @@ class RedisView:
         scores: Scores = yield from self.read(key)
         first = max(0, first + len(scores)) if first < 0 else first
         last = last + len(scores) if last < 0 else last
-        return (yield from cut_in_slices(scores, first, max(first, last + 1)))
+        return (yield from keep_range_in_slices(scores, first, max(first, last + 1)))
 
     def scan(self, start: int, count: int) -> Generator[None, None, tuple[int, list[bytes]]]:
         """Return the cursor of the next scan, and the keys of about `count` jobs from `start`, in
@@ -185,7 +185,7 @@ class RedisView:
         if found.score is not None:
             return found.score(decode_name(member))
         scores: Scores = yield from self.read(key)
-        matches = yield from filter_in_slices(taken(scores), lambda row: row[0] == member)
+        matches = yield from filter_in_slices(drain(scores), lambda row: row[0] == member)
         return matches[0][1] if matches else None
 
     def fields(self, key: bytes) -> Fields:

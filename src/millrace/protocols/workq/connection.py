@@ -35,7 +35,7 @@ MAX_NAMES: Final = 10_000
 #: A `lease` creates the queues that it names, as long as fewer queues than this exist.
 MAX_QUEUES: Final = 100_000
 #: Number of queues that one slice of a long `lease` creates.
-QUEUES_BATCH_SIZE: Final = 50
+QUEUE_BATCH_SIZE: Final = 50
 #: The error group in the journal for failures that the `fail` command reports.
 FAIL_GROUP: Final = "Failed"
 MAX_MESSAGE: Final = 1000
@@ -389,9 +389,9 @@ class WorkqConnection(Connection):
                 names += map(self._queue_name, args[start : start + SLICE_SIZE])
                 yield
             unique = tuple(dict.fromkeys(names))
-            for start in range(0, len(unique), QUEUES_BATCH_SIZE):
+            for start in range(0, len(unique), QUEUE_BATCH_SIZE):
                 self.require_store()
-                self._open_queues(unique[start : start + QUEUES_BATCH_SIZE])
+                self._open_queues(unique[start : start + QUEUE_BATCH_SIZE])
                 yield
             self.require_store()
             self._last_lease = args, unique
@@ -461,7 +461,7 @@ class WorkqConnection(Connection):
         """The job that a result is for. An error waits until the state it reports is durable."""
         if flags:
             raise ClientError(arguments.INVALID_ARGS)
-        job = jobs.find_unfinished(self.engine, arguments.parse_job_id(args[0]))
+        job = jobs.find_for_result(self.engine, arguments.parse_job_id(args[0]))
         if job is None:
             self.caller.wait()
             raise UnknownObject
@@ -493,7 +493,7 @@ class WorkqConnection(Connection):
         )
 
     def _send_in_slices(
-        self, pieces: Iterator[bytes | None], is_begun: bool, turn: int, reverts: int
+        self, pieces: Iterator[bytes | None], has_begun: bool, turn: int, reverts: int
     ) -> Iterator[None]:
         """Send a reply in pieces. If the store refuses what the first piece shows, one error
         replaces it, and the rest is dropped. A reply that has already begun cannot end with an
@@ -501,29 +501,29 @@ class WorkqConnection(Connection):
         its payload is read.
         """
         engine = self.engine
-        is_durable = is_begun and not self.caller.must_wait
+        is_durable = has_begun and not self.caller.must_wait
         while True:
             try:
                 piece = next(pieces)
             except StopIteration:
                 return
             except PayloadDamaged as damage:
-                if is_begun:
+                if has_begun:
                     self.closing = True
                 else:
                     self.reply_error(server_error(str(damage)))
                 return
             except UnknownObject:  # a job was removed before its payload was read
-                if is_begun:
+                if has_begun:
                     self.closing = True
                 else:
                     self.caller.wait()
                     self.reply_error(NOT_FOUND)
                 return
-            if piece and not is_begun:
+            if piece and not has_begun:
                 self.caller.wait()
                 self.reply(piece)
-                is_begun, is_durable = True, not self.caller.must_wait
+                has_begun, is_durable = True, not self.caller.must_wait
                 turn, reverts = engine.turn, engine.revert_count
             elif piece:
                 while not is_durable and engine.is_turn_uncommitted(turn):

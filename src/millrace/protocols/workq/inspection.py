@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
-from millrace.engine.discarded import taken
+from millrace.engine.discarded import drain
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
@@ -196,7 +196,7 @@ def _all_parts(engine: Engine, held: list[bytes], rest: list[Job]) -> Pieces:
     """The held parts, then those of the remaining jobs. Raise UnknownObject if a payload is lost,
     because the number of jobs was sent.
     """
-    yield from taken(held)
+    yield from drain(held)
     for job in rest:
         for _ in read_ahead(engine, job):
             yield None

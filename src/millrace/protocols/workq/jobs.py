@@ -120,7 +120,7 @@ def find(engine: Engine, jid: str) -> Job | None:
     return job if job.state == LEASED else engine.find_leased(jid, WORKQ) or job
 
 
-def find_unfinished(engine: Engine, jid: str) -> Job | None:
+def find_for_result(engine: Engine, jid: str) -> Job | None:
     """The job that `complete` or `fail` may end: neither a blocked job, nor a job leased over a
     protocol where only the holder may end a lease.
     """

@@ -127,7 +127,7 @@ class PayloadTable:
         self._end()
         return stored
 
-    def take_deleted_many_rows(self) -> bool:
+    def reset_if_many_deleted(self) -> bool:
         """Whether many rows have been deleted since this was last true."""
         if self._deleted_rows < MANY_DELETED_PAYLOADS:
             return False

@@ -287,7 +287,7 @@ class SqliteStore:
             raise
         self._files.lock.check_files()
         self._stored_payloads = self._payloads.take_committed()
-        if self._payloads.take_deleted_many_rows():
+        if self._payloads.reset_if_many_deleted():
             self._plan_shrink(MIN_SHRINK_BYTES)
         self.outbox.next_committed = self._summary.next_event
         self._commit_marker.write(self._turn)

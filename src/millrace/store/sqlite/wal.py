@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
 _MAGIC: Final = 0x377F0682
-_WORD: Final = 0xFFFF_FFFF
+_UINT32_MASK: Final = 0xFFFF_FFFF
 #: The start of the index of the log: version, page size, and the number of committed frames. The
 #: index begins with two copies of its header, in the byte order of the machine.
 _INDEX: Final = struct.Struct("=IIIBBHI")
@@ -127,6 +127,6 @@ def _sum(data: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:
     one, two = start
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for n in range(0, len(words), 2):
-        one = (one + words[n] + two) & _WORD
-        two = (two + words[n + 1] + one) & _WORD
+        one = (one + words[n] + two) & _UINT32_MASK
+        two = (two + words[n + 1] + one) & _UINT32_MASK
     return one, two
