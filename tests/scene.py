@@ -109,7 +109,7 @@ class MasenkoScene(Scene):
         """The action of a hub when a client disconnects."""
         self.engine.leases.holders.discard(holder)
         for job in [job for job in self.engine.leased.values() if job.holder == holder]:
-            self.engine.leases.end_lost(job, self.now, "the client is gone")
+            self.engine.leases.end_after_disconnect(job, self.now, "the client is gone")
 
 
 @contextmanager

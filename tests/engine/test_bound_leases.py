@@ -183,7 +183,7 @@ def test_a_returned_job_is_delivered_to_the_next_waiter(scene):
 def end_lease_without_effect(scene: Scene, job: Job) -> None:
     """The engine may refuse the call. It has no effect, immediately or later."""
     with suppress(NotLeased):
-        scene.engine.leases.end_lost(job, scene.now, "the client is gone")
+        scene.engine.leases.end_after_disconnect(job, scene.now, "the client is gone")
     scene.engine.resume(scene.now)
     scene.advance(10)
 

@@ -398,7 +398,7 @@ def test_a_lease_of_a_lost_connection_ends_after_a_repair() -> None:
     sample = SampleEngine()
     sample.engine.leases.holders.clear()
     sample.engine.unavailable_reason = "disk full"
-    sample.engine.leases.end_lost(sample.bound, sample.now, "gone")
+    sample.engine.leases.end_after_disconnect(sample.bound, sample.now, "gone")
     assert sample.problems() == []
     consistency.repair(sample.engine, sample.now)
     sample.engine.unavailable_reason = ""

@@ -187,7 +187,7 @@ def test_totals_are_unknown_for_a_job_that_ran_before_they_were_recorded():
     job = scene.pushed_and_leased("job-1")
     scene.engine.release(job, scene.now, counted=True)
     assert scene.lease() is job
-    job.history.lifetime = None
+    job.history.totals = None
     scene.complete(job)
     ended = scene.events()[-1]
     assert (ended.leases, ended.failures, ended.wait_total, ended.run_total) == (-1, -1, -1, -1)
@@ -233,7 +233,7 @@ def test_totals_survive_a_restart():
     apply_state(blank, decode_any(encode(state_row(job))))
     assert values(copy) == values(blank) == values(job)
     apply_state(blank, decode_any(encode(state_row(job)[:-2])))
-    assert (blank.lifetime, blank.outcome) == (None, "")
+    assert (blank.totals, blank.outcome) == (None, "")
 
 
 def test_every_event_has_the_tags():

@@ -203,7 +203,7 @@ def nearly_empty_group(table: JobsBySeq) -> None:
 
 
 def group_of_recent_jobs(table: JobsBySeq) -> None:
-    table.grouped_seq = GROUP_SIZE - 1
+    table.last_grouped_seq = GROUP_SIZE - 1
 
 
 def old_as_recent(table: JobsBySeq) -> None:

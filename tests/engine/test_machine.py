@@ -329,7 +329,7 @@ class Machine(RuleBasedStateMachine):
             self.forget(waiter)
         held = [job for job in self.engine.leased.values() if job.holder == closed]
         for job in held:
-            self.engine.leases.end_lost(job, self.now, "gone")
+            self.engine.leases.end_after_disconnect(job, self.now, "gone")
         causes = Counter(self.absorb())
         assert causes["expired"] == (0 if self.engine.unavailable_reason else len(held))
 

@@ -461,7 +461,7 @@ def test_records_of_older_versions_load():
     extra = scene.pushed_and_leased("extra", "other", tags=["red"])
     for job in (plain, extra):
         old = decode_job(encode(old_record(job)))
-        assert values(old) == values(copy_of(job, history=copy_of(job.history, lifetime=None)))
+        assert values(old) == values(copy_of(job, history=copy_of(job.history, totals=None)))
         assert (old.expires_at, old.max_attempts) == (0, 0)
 
 

@@ -286,7 +286,7 @@ class Past:
     def _lose(self, worker: Worker, job: Job, leased_at: int) -> None:
         """A worker that was silent for long reconnects without its job."""
         if worker.protocol == MASENKO and _holds(self.engine, job, leased_at):
-            self.engine.leases.end_lost(job, self.now, "the connection was lost")
+            self.engine.leases.end_after_disconnect(job, self.now, "the connection was lost")
         self._seek(worker)
 
     def _drop(self, worker: Worker, job: Job, leased_at: int) -> None:

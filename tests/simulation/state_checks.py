@@ -41,7 +41,7 @@ def check_limits(engine: Engine, now: int) -> None:
     for key in limits.parked.by_key:
         maximum = limits.maximum(key, now)
         room = maximum - limits.usage(key) - ready[key] if maximum else 1
-        parked = limits.parked.of(key)
+        parked = limits.parked.jobs_for_key(key)
         if key and parked and room >= 1 and key not in limits.freed_keys:
             raise BrokenPromise(f"{parked[0]} waits for {key}, which has room")
 

@@ -48,9 +48,9 @@ def full_job() -> Job:
         ["k"], 13, LimitWait("k", 14, 5), ["l"], True, -15, 16,
     )  # fmt: skip
     extra = Extra(["red"], [3, 4], b"\x00", True, "dead", details, "load", 60)
-    lifetime = JobTotals(2, 1, 3, 4, 5, 6, 7, "first", False)
+    totals = JobTotals(2, 1, 3, 4, 5, 6, 7, "first", False)
     failure = Failure(1, 2, "G", "M", ["a", "b"])
-    history = LeaseHistory(2, 1, 40, 50, "w1", 4, failure, 90, "failed", lifetime)
+    history = LeaseHistory(2, 1, 40, 50, "w1", 4, failure, 90, "failed", totals)
     return Job(
         8, "jü", "mail", b"\xff", 4, 10, 20, 5, b"s", "q", 5, -1.5, -3, 99, 30, history, extra,
         100, 3,

@@ -100,7 +100,7 @@ def full_job(seq: int) -> Job:
         failure=Failure(START + 5, START + 6, "Group", "Message\n", ["one", "", "ünicode"]),
         ended_at=START + 7,
         outcome="completed",
-        lifetime=JobTotals(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
+        totals=JobTotals(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
     )
     return Job(
         seq=seq,

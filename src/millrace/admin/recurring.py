@@ -147,7 +147,7 @@ def _limit(limits: Limits, name: str, now: int) -> LimitRecord:
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
         expires_at=0 if limit is None else min(limit.expires_at, FOREVER),
         holders=[shorten(job.jid) for job in limits.first_leased_jobs(name, MAX_LISTED_JOBS)],
-        waiting=[shorten(job.jid) for job in limits.parked.some(name, MAX_LISTED_JOBS)],
+        waiting=[shorten(job.jid) for job in limits.parked.some_for_key(name, MAX_LISTED_JOBS)],
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .annotations import ensure_details
 from .errors import WrongState
-from .job import FOREVER, NO_HISTORY, Job, LeaseHistory, add_time, ensure_lifetime
+from .job import FOREVER, NO_HISTORY, Job, LeaseHistory, add_time, ensure_totals
 from .queues import Queue
 from .states import LEASED, READY
 
@@ -245,20 +245,20 @@ class Assignments:
         wait = now - start if now > start else 0
         history = job.history
         was_tried = history is not NO_HISTORY and (
-            history.attempt or history.failures or history.lifetime is not None
+            history.attempt or history.failures or history.totals is not None
         )
         if was_tried or since is not None:
-            lifetime = ensure_lifetime(job)
-            lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
-            lifetime.leases += 1
-            lifetime.wait += wait
-            lifetime.lease_wait = wait
-            lifetime.renewals = 0
+            totals = ensure_totals(job)
+            totals.first_leased_at = totals.first_leased_at if totals.leases else now
+            totals.leases += 1
+            totals.wait += wait
+            totals.lease_wait = wait
+            totals.renewals = 0
         if until is None:
             duration = job.terms.lease_duration  # `add_time`, inlined
             has_end = duration <= FOREVER - now and actor not in self._bound
             until = now + duration if has_end else FOREVER
-        history = job.history  # `ensure_lifetime` can have created it
+        history = job.history  # `ensure_totals` can have created it
         if history is NO_HISTORY:
             job.history = LeaseHistory(1, 0, now, until, holder, actor)
         else:

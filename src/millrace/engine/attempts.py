@@ -13,7 +13,7 @@ from .job import (
     Job,
     ensure_extra,
     ensure_history,
-    ensure_lifetime,
+    ensure_totals,
 )
 from .leases import convert_lease_start
 from .policies import RetryDecision
@@ -165,8 +165,8 @@ class Attempts:
         policy = engine.rules.policies[job.origin]
         engine.totals.processed += 1
         engine.totals.failures += 1
-        ensure_lifetime(job).failures += 1
-        if cause == "failed" or policy.expiry_fails:
+        ensure_totals(job).failures += 1
+        if cause == "failed" or policy.expiry_counts_as_failure:
             if before == SCHEDULED and not job.history.failures:
                 engine.states.count_retry(job.queue, 1)  # `Transitions.leave` subtracts 1 again
             ensure_history(job).failures += 1
@@ -316,9 +316,9 @@ class Attempts:
         engine = self._engine
         old, queue = self._queues[job.queue], engine.queue_set.open(name, engine.change_set)
         self._transitions.leave(job)
-        lifetime = ensure_lifetime(job)
-        if not lifetime.first_queue:
-            lifetime.first_queue = old.name
+        totals = ensure_totals(job)
+        if not totals.first_queue:
+            totals.first_queue = old.name
         ensure_history(job).failures = 0
         job.queue, job.position, job.due_at = queue.name, 0, due
         if blockers is not None:

@@ -320,7 +320,7 @@ class Engine(EngineState):
         With `job`, report the end of this job.
         """
         if job is not None:
-            self.waiters.add_for_end(job, waiter, until)
+            self.waiters.add_for_job_end(job, waiter, until)
             return
         rule = self.caller.rule
         if rule is not None:

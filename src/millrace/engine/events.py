@@ -111,7 +111,7 @@ def make_event(
         if before != LEASED:
             if state < DONE:
                 return event
-        elif state >= DONE and history.lifetime is None:  # its only lease
+        elif state >= DONE and history.totals is None:  # its only lease
             rest = (
                 "",
                 "",
@@ -131,7 +131,7 @@ def make_event(
                 now,
             )
             return event + rest
-    failure, extra, lifetime = history.failure, job.extra, history.lifetime
+    failure, extra, totals = history.failure, job.extra, history.totals
     ended = state >= DONE
     group = message = digest = ""
     if failure is not None and (ended or cause in FAILURE_CAUSES):
@@ -141,7 +141,7 @@ def make_event(
     holder, renewals = NO_PROTOCOL, 0
     if before == LEASED and state != LEASED:
         holder = history.holder_protocol
-        renewals = 0 if lifetime is None else lifetime.renewals
+        renewals = 0 if totals is None else totals.renewals
     details: EventTuple = (group, message, digest, tags, source, holder, renewals, repeat)
     if not ended:
         return event + details
@@ -152,7 +152,7 @@ def make_event(
 
 def _totals(job: Job, before: int, wait: int, run: int) -> EventTuple:
     """The totals of an ended job; an unknown number is -1."""
-    found = job.history.lifetime
+    found = job.history.totals
     if found is None and before == LEASED:
         return 1, 0, wait, run, job.history.leased_at, ""
     if found is None:

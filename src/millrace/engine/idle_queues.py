@@ -1,7 +1,7 @@
 """Removes queues that have been idle for some time, so that their number does not grow forever.
 
-A queue is idle if it has no jobs, no waiting clients, no pause and no settings. The next push opens
-a removed queue again.
+A queue is idle if it has no jobs, no waiting clients and no settings, and is not paused. The next
+push opens a removed queue again.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -168,7 +168,7 @@ class JobTotals:
         self.lease_wait = lease_wait
         #: The number of renewals of the last lease.
         self.renewals = renewals
-        #: The queue of the push, if the job was moved.
+        #: The queue to which the job was pushed, if it was moved.
         self.first_queue = first_queue
         #: False for a job that had attempts before totals were recorded.
         self.complete = complete
@@ -189,8 +189,8 @@ class LeaseHistory:
         "holder",
         "holder_protocol",
         "leased_at",
-        "lifetime",
         "outcome",
+        "totals",
     )
 
     def __init__(
@@ -204,7 +204,7 @@ class LeaseHistory:
         failure: Failure | None = None,
         ended_at: int = 0,
         outcome: str = "",
-        lifetime: JobTotals | None = None,
+        totals: JobTotals | None = None,
     ) -> None:
         self.attempt = attempt
         self.failures = failures
@@ -217,7 +217,7 @@ class LeaseHistory:
         self.ended_at = ended_at
         #: The cause of that end.
         self.outcome = outcome
-        self.lifetime = lifetime
+        self.totals = totals
 
 
 #: The history of all jobs that were never leased and never ended. It does not change; see
@@ -445,8 +445,8 @@ class Job:
         return self.history.outcome
 
     @property
-    def lifetime(self) -> JobTotals | None:
-        return self.history.lifetime
+    def totals(self) -> JobTotals | None:
+        return self.history.totals
 
 
 class NewJob:
@@ -542,11 +542,11 @@ def ensure_extra(job: Job) -> Extra:
 
 
 def is_first_lease(job: Job) -> bool:
-    """Whether a leased job has no totals because they follow from its other fields: it was never
-    leased, failed or moved before. Most jobs end with their first lease.
+    """Whether this is the first lease of a job without stored totals: it was never leased, failed
+    or moved before. Most jobs end with their first lease.
     """
     history = job.history
-    return history.lifetime is None and history.attempt == 1 and not history.failures
+    return history.totals is None and history.attempt == 1 and not history.failures
 
 
 def first_wait(job: Job) -> int:
@@ -555,15 +555,15 @@ def first_wait(job: Job) -> int:
     return leased_at - ready_at if leased_at > ready_at else 0
 
 
-def ensure_lifetime(job: Job) -> JobTotals:
+def ensure_totals(job: Job) -> JobTotals:
     """The totals of a job, created at its first renewal, failure, move or second lease."""
     history = ensure_history(job)
-    found = history.lifetime
+    found = history.totals
     if found is None:
         if job.state == LEASED and is_first_lease(job):
             wait = first_wait(job)
             found = JobTotals(1, 0, wait, 0, history.leased_at, wait)
         else:
             found = JobTotals(complete=not history.attempt and not history.failures)
-        history.lifetime = found
+        history.totals = found
     return found

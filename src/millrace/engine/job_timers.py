@@ -1,7 +1,7 @@
 """The timers of jobs: for their current state, and for their time to live.
 
 The timer for the state of a job has the key seq. It ends a lease, starts a scheduled job, or ends
-the retention of an ended job. The timer for the time to live has the key seq + TTL_TIMER.
+the retention of an ended job. The timer for the time to live has the key seq + TTL_KEY_OFFSET.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """All jobs by seq, in about 8 bytes per job; a dictionary takes 65 to 74, with its keys.
 
-A dictionary has the newest jobs, because most jobs end soon. When it is full, the oldest move to
-groups: a list has the jobs of consecutive seqs. Some jobs stay for months, while all others around
-them end: a group of which few jobs are left is dissolved, and a second dictionary has its jobs.
+A dictionary holds the newest jobs, because most jobs end soon. When it is full, the oldest move to
+groups: a list holds the jobs with consecutive seqs. Some jobs stay for months, while all others
+around them end: a group with few jobs left is dissolved, and its jobs move to a second dictionary.
 """
 
 from bisect import bisect_left
@@ -13,7 +13,7 @@ from typing import Any, Final
 from .job import Job
 
 _SHIFT: Final = 9
-#: The number of seqs of a group.
+#: The number of seqs in a group.
 GROUP_SIZE: Final = 1 << _SHIFT
 _MASK: Final = GROUP_SIZE - 1
 #: A group with fewer jobs is dissolved.
@@ -23,7 +23,7 @@ MAX_RECENT_JOBS: Final = 2 * GROUP_SIZE
 
 
 class JobGroup:
-    """The jobs of consecutive seqs, each at its place, and their number."""
+    """The jobs with consecutive seqs, each at its own index, and their number."""
 
     __slots__ = ("count", "jobs")
 
@@ -35,16 +35,16 @@ class JobGroup:
 class JobsBySeq:
     """A mutable mapping that lists its jobs in the order of their seqs."""
 
-    __slots__ = ("_grouped", "_groups", "_scattered", "grouped_seq", "recent")
+    __slots__ = ("_grouped_count", "_groups", "_scattered", "last_grouped_seq", "recent")
 
     def __init__(self, jobs: Iterable[Job] = ()) -> None:
-        #: The jobs with higher seqs than `grouped_seq`.
+        #: The jobs with higher seqs than `last_grouped_seq`.
         self.recent: dict[int, Job] = {}
-        self.grouped_seq = -1
+        self.last_grouped_seq = -1
         self._groups: dict[int, JobGroup] = {}
         #: The number of jobs in groups.
-        self._grouped = 0
-        #: The jobs up to `grouped_seq` whose groups do not exist.
+        self._grouped_count = 0
+        #: The jobs up to `last_grouped_seq` whose groups do not exist.
         self._scattered: dict[int, Job] = {}
         for job in jobs:
             self.put(job.seq, job)
@@ -52,7 +52,7 @@ class JobsBySeq:
     # One job
 
     def get(self, seq: int) -> Job | None:
-        if seq > self.grouped_seq:
+        if seq > self.last_grouped_seq:
             return self.recent.get(seq)
         group = self._groups.get(seq >> _SHIFT)
         return self._scattered.get(seq) if group is None else group.jobs[seq & _MASK]
@@ -68,18 +68,18 @@ class JobsBySeq:
 
     def put(self, seq: int, job: Job) -> None:
         """Add a job, or replace the one with that seq."""
-        if seq > self.grouped_seq and len(self.recent) >= MAX_RECENT_JOBS:
+        if seq > self.last_grouped_seq and len(self.recent) >= MAX_RECENT_JOBS:
             self._group_recent()
-        if seq > self.grouped_seq:
+        if seq > self.last_grouped_seq:
             self.recent[seq] = job
         else:
             self._put_older(seq, job)
 
     def extend(self, jobs: list[Job]) -> None:
-        """Add many jobs, like `put`. Newer jobs than all others in the order of their seqs, as the
+        """Add many jobs, like `put`. Jobs that are newer than all others and sorted by seq, as the
         store reads them, go directly to their groups.
         """
-        if not self._is_continued_by(jobs):
+        if not self._all_follow(jobs):
             for job in jobs:
                 self.put(job.seq, job)
             return
@@ -92,13 +92,13 @@ class JobsBySeq:
                 number, group = job.seq >> _SHIFT, []
             group.append(job)
         # The last group may get more jobs.
-        self.grouped_seq = max(self.grouped_seq, (number << _SHIFT) - 1)
+        self.last_grouped_seq = max(self.last_grouped_seq, (number << _SHIFT) - 1)
         for job in group:
             self.recent[job.seq] = job
 
     def remove(self, seq: int) -> None:
         """Remove a job, which must exist."""
-        if seq > self.grouped_seq:
+        if seq > self.last_grouped_seq:
             del self.recent[seq]
         else:
             self._remove_older(seq)
@@ -119,20 +119,20 @@ class JobsBySeq:
     # All jobs
 
     def __len__(self) -> int:
-        return len(self.recent) + self._grouped + len(self._scattered)
+        return len(self.recent) + self._grouped_count + len(self._scattered)
 
     def __bool__(self) -> bool:
-        return bool(self.recent) or self._grouped > 0 or bool(self._scattered)
+        return bool(self.recent) or self._grouped_count > 0 or bool(self._scattered)
 
     def __iter__(self) -> Iterator[int]:
-        """The seqs. Jobs may be added and removed between two of them: the result has the seqs of
+        """The seqs. Jobs may be added and removed during the iteration: the result has the seqs of
         all jobs that stay, and of some others.
         """
         return chain.from_iterable(self._parts())
 
     def seqs(self, *, newest_first: bool = False) -> Iterator[int]:
         """The seqs of all present jobs, in order, and some others. Later changes have no effect.
-        This makes no list of all seqs.
+        This does not build a list of all seqs.
         """
         scattered = sorted(self._scattered)
         parts: list[Sequence[int]] = []
@@ -173,7 +173,7 @@ class JobsBySeq:
         self.recent.clear()
         self._groups.clear()
         self._scattered.clear()
-        self._grouped, self.grouped_seq = 0, -1
+        self._grouped_count, self.last_grouped_seq = 0, -1
 
     def collections(self) -> list[Any]:
         """Everything that grows with the number of jobs, to be freed in steps."""
@@ -188,7 +188,7 @@ class JobsBySeq:
             return
         if group.jobs[seq & _MASK] is None:
             group.count += 1
-            self._grouped += 1
+            self._grouped_count += 1
         group.jobs[seq & _MASK] = job
 
     def _remove_older(self, seq: int) -> None:
@@ -201,7 +201,7 @@ class JobsBySeq:
             raise KeyError(seq)
         group.jobs[seq & _MASK] = None
         group.count -= 1
-        self._grouped -= 1
+        self._grouped_count -= 1
         if group.count < MIN_GROUP_JOBS:
             self._dissolve(number, group)
 
@@ -210,7 +210,7 @@ class JobsBySeq:
         seqs = sorted(self.recent)
         # The last group may get more jobs, unless it is the only one.
         end = max((seqs[0] >> _SHIFT) + 1, seqs[GROUP_SIZE - 1] >> _SHIFT) << _SHIFT
-        self.grouped_seq = end - 1
+        self.last_grouped_seq = end - 1
         at, count = 0, bisect_left(seqs, end)
         while at < count:
             number = seqs[at] >> _SHIFT
@@ -227,13 +227,13 @@ class JobsBySeq:
             return
         self._groups[number] = group = JobGroup()
         group.count = len(seqs)
-        self._grouped += len(seqs)
+        self._grouped_count += len(seqs)
         for seq in seqs:
             group.jobs[seq & _MASK] = recent.pop(seq)
 
-    def _is_continued_by(self, jobs: list[Job]) -> bool:
+    def _all_follow(self, jobs: list[Job]) -> bool:
         """Whether each of these jobs has a higher seq than all before it."""
-        last = max(self.recent, default=self.grouped_seq)
+        last = max(self.recent, default=self.last_grouped_seq)
         for job in jobs:
             if job.seq <= last:
                 return False
@@ -248,14 +248,14 @@ class JobsBySeq:
             return
         self._groups[number] = group = JobGroup()
         group.count = len(jobs)
-        self._grouped += len(jobs)
+        self._grouped_count += len(jobs)
         places = group.jobs
         for job in jobs:
             places[job.seq & _MASK] = job
 
     def _dissolve(self, number: int, group: JobGroup) -> None:
         del self._groups[number]
-        self._grouped -= group.count
+        self._grouped_count -= group.count
         for seq, job in enumerate(group.jobs, number << _SHIFT):
             if job is not None:
                 self._scattered[seq] = job
@@ -269,38 +269,38 @@ class JobsBySeq:
         at = 0
         for number in groups:
             end = bisect_left(scattered, number << _SHIFT, at)
-            yield self._of_scattered(scattered[at:end])
-            yield self._of_group(number)
+            yield self._scattered_jobs(scattered[at:end])
+            yield self._jobs_in_group(number)
             at = end
-        yield self._of_scattered(scattered[at:])
+        yield self._scattered_jobs(scattered[at:])
         yield newest
 
     def _lists(self) -> Iterator[list[Job]]:
-        """As `_parts`, without the seqs, which takes a tenth of the time."""
+        """Like `_parts`, but without the seqs, which takes a tenth of the time."""
         groups, scattered, recent = sorted(self._groups), sorted(self._scattered), self.recent
         newest = [recent[seq] for seq in sorted(recent)]
         at = 0
         for number in groups:
             end = bisect_left(scattered, number << _SHIFT, at)
             if end > at:
-                yield list(self._of_scattered(scattered[at:end]).values())
+                yield list(self._scattered_jobs(scattered[at:end]).values())
             group = self._groups.get(number)
             if group is None:  # it was dissolved
-                yield list(self._of_group(number).values())
+                yield list(self._jobs_in_group(number).values())
             else:
                 yield [job for job in group.jobs if job is not None]
             at = end
-        yield list(self._of_scattered(scattered[at:]).values())
+        yield list(self._scattered_jobs(scattered[at:]).values())
         yield newest
 
-    def _of_group(self, number: int) -> dict[int, Job]:
+    def _jobs_in_group(self, number: int) -> dict[int, Job]:
         start, group = number << _SHIFT, self._groups.get(number)
         if group is None:  # it was dissolved
-            return self._of_scattered(range(start, start + GROUP_SIZE))
+            return self._scattered_jobs(range(start, start + GROUP_SIZE))
         seqs = compress(range(start, start + GROUP_SIZE), group.jobs)
         return dict(zip(seqs, filter(None, group.jobs), strict=True))
 
-    def _of_scattered(self, seqs: Iterable[int]) -> dict[int, Job]:
+    def _scattered_jobs(self, seqs: Iterable[int]) -> dict[int, Job]:
         scattered = self._scattered
         return {seq: scattered[seq] for seq in seqs if seq in scattered}
 
@@ -317,15 +317,19 @@ class JobsBySeq:
             count = GROUP_SIZE - group.jobs.count(None)
             if len(group.jobs) != GROUP_SIZE or count != group.count or count < MIN_GROUP_JOBS:
                 yield f"group {number} has {count} jobs and reports {group.count}"
-            elif (number + 1) << _SHIFT > self.grouped_seq + 1:
+            elif (number + 1) << _SHIFT > self.last_grouped_seq + 1:
                 yield f"group {number} should not exist"
             else:
                 yield None
         for seq in list(self._scattered):
             exists = seq in self._scattered
-            misplaced = seq > self.grouped_seq or seq >> _SHIFT in self._groups
+            misplaced = seq > self.last_grouped_seq or seq >> _SHIFT in self._groups
             yield f"job {seq} is not in its group" if exists and misplaced else None
-        misplaced = any(seq <= self.grouped_seq for seq in self.recent)
+        misplaced = any(seq <= self.last_grouped_seq for seq in self.recent)
         yield "a job is wrongly listed as recent" if misplaced else None
         total = sum(group.count for group in self._groups.values())
-        yield None if total == self._grouped else f"{self._grouped} jobs are counted, not {total}"
+        yield (
+            None
+            if total == self._grouped_count
+            else f"{self._grouped_count} jobs are counted, not {total}"
+        )

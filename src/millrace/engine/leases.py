@@ -15,7 +15,7 @@ from .change_set import ChangeSet
 from .component import Component, IndexProblem, Problems
 from .errors import NotLeased
 from .events import make_event
-from .job import NO_PROTOCOL, Job, ensure_history, ensure_lifetime
+from .job import NO_PROTOCOL, Job, ensure_history, ensure_totals
 from .states import LEASED, READY
 from .timers import UNAVAILABLE_RETRY
 
@@ -121,7 +121,7 @@ class LeaseSet(Component):
         engine.queues[job.queue].version += 1
         actor = job.history.holder_protocol
         if not expired:
-            ensure_lifetime(job).renewals += 1
+            ensure_totals(job).renewals += 1
         if expired or actor in self._untimed:
             engine.deadlines.add(job)
         else:
@@ -139,10 +139,10 @@ class LeaseSet(Component):
         if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
         if counted and _is_last_attempt(job):
-            actor, message = job.history.holder_protocol, "returned in its last attempt"
+            actor, message = job.history.holder_protocol, "returned on its last attempt"
             engine.attempts.fail(job, now, actor, "Released", message, [], cause="expired")
             return
-        ensure_lifetime(job)  # before the number of the attempt changes
+        ensure_totals(job)  # before the number of the attempt changes
         if not counted:
             ensure_history(job).attempt -= 1
         engine.transitions.apply(
@@ -178,11 +178,11 @@ class LeaseSet(Component):
             return False
         engine.assignments.lease_job(job, holder, actor, now)
         if leased_at is not None:
-            ensure_lifetime(job)  # the totals must exist before `leased_at` changes
+            ensure_totals(job)  # the totals must exist before `leased_at` changes
             ensure_history(job).leased_at = leased_at
         return True
 
-    def end_lost(self, job: Job, now: int, message: str) -> None:
+    def end_after_disconnect(self, job: Job, now: int, message: str) -> None:
         """End a lease after its connection closed; while the store fails, a timer ends it later."""
         engine = self._engine
         if job.state != LEASED or engine.jobs.get(job.seq) is not job:
@@ -279,7 +279,7 @@ class LeaseSet(Component):
             job = engine.jobs.get(seq)
             if job is not None and job.state == LEASED and job.history.holder == holder:
                 queue = job.queue
-                self.end_lost(job, now, f"the connection {holder} was closed")
+                self.end_after_disconnect(job, now, f"the connection {holder} was closed")
                 engine.removal.remove_queue_if_empty(job, queue, now)
         if self._ending:
             engine.timers.set(LEASES_TIMER, now)
@@ -287,7 +287,9 @@ class LeaseSet(Component):
     # Checks
 
     def problems(self) -> Problems:
-        """The leases of connections, compared with the leased jobs; None for each examined one."""
+        """Yield each mismatch between the leases of connections and the leased jobs, and None for
+        each item examined.
+        """
         leased = self._engine.leased
         for seq in list(leased):
             yield None

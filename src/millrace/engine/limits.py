@@ -4,13 +4,13 @@ A job has the key of its queue and the keys that its producer named. It uses all
 worker of any protocol holds it. `Transitions` calls `add_new_lease` when a job enters the
 state `leased` and `leave` when it leaves the state, so the usage of a key is exact.
 
-While the limit of a queue is full, no worker gets a job of this queue. If another key of a job is
-full, the engine parks the job when a worker would get it: the job stays ready, but is not in the
-order of its queue. When the key has room, the job with the longest wait for it returns to its old
-place in the order, and the engine serves waiting clients. If clients set the times of a job, the
-job returns ahead of the jobs that become ready at that time. A job of a paused queue also returns,
-but leaves the room for the next one. A worker that finds no other job gets a parked job whose keys
-have room.
+While a queue is at its limit, no worker gets a job from it. If another key of a job is full, the
+engine parks the job when a worker would otherwise get it: the job stays ready, but is taken out of
+the order of its queue. When the key has room, the job with the longest wait for it returns to its
+old place in the order, and the engine serves waiting clients. If clients set the times of a job,
+the job returns ahead of the jobs that become ready at that time. A job of a paused queue also
+returns, but leaves the room for the next one. A worker that finds no other job gets a parked job
+whose keys have room.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 LIMIT_PREFIX: Final = "qless/throttle/"
 #: The key of a queue's own limit is this prefix and the queue's name.
 QUEUE_KEY_PREFIX: Final = "ql:q:"
-#: A request for a job examines at most this number of jobs; a timer continues for waiting clients.
+#: A request for a job examines at most this number of jobs; a timer resumes the search for waiting
+#: clients.
 EXAMINE_BATCH_SIZE: Final = 64
 #: The key of the timer that ends limits and continues to serve waiting clients.
 LIMITS_TIMER: Final = "limits"
@@ -87,7 +88,7 @@ class Limits(Component):
         #: Whether any limit or parked job exists. If not, this test is the only cost of limits.
         self.in_use = False
         self.by_key: dict[str, Limit] = {}
-        #: Maximum number of leased jobs of a queue, without leases that have expired.
+        #: Maximum number of leased jobs of a queue, not counting leases that have expired.
         self.concurrency: dict[str, Number] = {}
         #: The leased jobs of each key that has a limit.
         self.leased_by_key: dict[str, dict[int, None]] = {}
@@ -123,7 +124,7 @@ class Limits(Component):
     def set(
         self, key: str, maximum: Number, expires: int, now: int, origin: int = NO_PROTOCOL
     ) -> None:
-        """Set a limit. Without a new end, the current end still applies."""
+        """Set a limit. If no new expiry is given, the current expiry still applies."""
         engine = self._engine
         if len(self.by_key) >= self._next_sweep_at:
             self._sweep(now)
@@ -193,8 +194,8 @@ class Limits(Component):
         maximum = self.maximum(key, now)
         return not maximum or self.usage(key) < maximum
 
-    def full_key(self, job: Job, now: int) -> str | None:
-        """The first full key of a job."""
+    def key_at_limit(self, job: Job, now: int) -> str | None:
+        """The first key of a job that is at its limit."""
         for key in keys_of(job):
             if key in self.by_key and not self.has_room(key, now):
                 return key
@@ -282,8 +283,8 @@ class Limits(Component):
     # Leasing
 
     def next_job(self, queue: Queue, now: int, *, concurrency_checked: bool = False) -> Job | None:
-        """Remove the next job whose limits permit a lease from the order of the queue, and return
-        it. With `concurrency_checked`, the caller has compared the number of running jobs with the
+        """Take the next job whose limits permit a lease out of the queue's order, and return it.
+        With `concurrency_checked`, the caller has compared the number of running jobs with the
         concurrency of the queue.
         """
         if "" in self.parked.by_key:
@@ -298,7 +299,7 @@ class Limits(Component):
                 if concurrency_checked or not self._unpark_one(queue, now):
                     return None
                 continue
-            key = self.full_key(job, now)
+            key = self.key_at_limit(job, now)
             if key is None:
                 return job
             self._park(job, queue, key, now)
@@ -351,7 +352,7 @@ class Limits(Component):
         self._update()
 
     def _unpark(self, key: str, now: int) -> Iterator[str]:
-        """Unpark jobs until the key is full, and yield the names of their queues."""
+        """Unpark jobs until the key is at its limit, and yield the names of their queues."""
         heap = self.parked.by_key.get(key)
         if heap is None or not key:
             return
@@ -381,15 +382,15 @@ class Limits(Component):
         no worker has asked for jobs yet.
         """
         for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
-            if self.full_key(job, now) is None:
+            if self.key_at_limit(job, now) is None:
                 self.parked.unpark(job, now)
                 return True
         return False
 
     def unpark_released(self, queue: Queue, now: int) -> None:
         """Unpark the jobs of a queue that were released from their key."""
-        for job in self.parked.of(""):
-            if job.queue == queue.name and self.full_key(job, now) is None:
+        for job in self.parked.jobs_for_key(""):
+            if job.queue == queue.name and self.key_at_limit(job, now) is None:
                 self.parked.unpark(job, now)
         self.parked.drop_unparked()
         self._update()

@@ -1,7 +1,7 @@
 """Jobs that wait for a key with a limit, by key.
 
-A parked job is ready, but it is not in the order of its queue. Its details contain the key and the
-start of the wait, so the job is still parked after a restart. `Limits` decides which jobs are
+A parked job is ready, but it is left out of the order of its queue. Its details contain the key and
+the start of the wait, so the job is still parked after a restart. `Limits` decides which jobs are
 parked, and when they return; it calls `park` and `unpark`.
 """
 
@@ -36,13 +36,13 @@ class ParkedJobs:
 
     # Views
 
-    def of(self, key: str) -> list[Job]:
+    def jobs_for_key(self, key: str) -> list[Job]:
         """The jobs that wait for a key, the longest wait first."""
         entries = sorted(set(self.by_key.get(key, ())))
         found = [self._current(key, entry) for entry in entries]
         return [job for job in found if job is not None]
 
-    def some(self, key: str, limit: int) -> list[Job]:
+    def some_for_key(self, key: str, limit: int) -> list[Job]:
         """Some jobs that wait for a key, including the job with the longest wait."""
         entries = sorted(set(self.by_key.get(key, [])[: 4 * limit]))
         found = [self._current(key, entry) for entry in entries]

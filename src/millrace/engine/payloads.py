@@ -124,7 +124,7 @@ class Payloads:
         except PayloadDamaged as damage:
             return str(damage)
         except Exception:
-            return ""  # the payload can be undamaged: the read for the reply reports the error
+            return ""  # the payload may be undamaged: the read for the reply reports the error
         if size <= MAX_DIRECT_READ:
             if self._verified_bytes + size > MAX_VERIFIED_BYTES:
                 self._verified.clear()

@@ -31,9 +31,9 @@ class RetryDecision:
 class RetryPolicy:
     """Decides the next state of a job of this protocol after a failed or expired attempt.
 
-    The engine carries out the decision. It provides the randomness, so that a run with the
-    same seed is repeatable. The attributes are class variables, because compiled code then finds
-    the values of a Python subclass.
+    The engine carries out the decision. It provides the randomness, so that a run with the same
+    seed is repeatable. The attributes are class variables, so that compiled code finds the values
+    of a Python subclass.
     """
 
     #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
@@ -42,7 +42,7 @@ class RetryPolicy:
     #: Group and message of the error of an expired lease.
     expiry_error: ClassVar[tuple[str, str]] = ("LeaseExpired", "the time to run has expired")
     #: Whether an expired lease counts as a failure of the job.
-    expiry_fails: ClassVar[bool] = True
+    expiry_counts_as_failure: ClassVar[bool] = True
     #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.
     fails_with_blocker: ClassVar[bool] = False
     #: Whether a queue is removed after the final failure of its last job.

@@ -22,7 +22,7 @@ class Positions:
 
     def __init__(self) -> None:
         #: The position of the job that arrived last. It orders jobs and never decreases. It starts
-        #: from the clock, but is ahead of it after the clock was set back.
+        #: from the clock, but is ahead of it after the clock is set back.
         self.last = 0
         self.tied = TiedPositions()
         self._last_dead = 0
@@ -55,12 +55,12 @@ class TiedPositions:
         self._ties: dict[str, dict[int, int]] = {}
 
     def position_of_new_job(self, queue: str, now: int) -> int:
-        """The position of a new job. Its seq sorts it behind all jobs of the same position."""
+        """The position of a new job. Its seq sorts it behind all jobs with the same position."""
         ties = self._ties.get(queue) if self._ties else None
         return now if ties is None else now + ties.get(now, 0)
 
     def position_behind(self, queue: str, now: int) -> int:
-        """The position of an older job that is ready again: behind all jobs of the same time."""
+        """The position of an older job that is ready again: behind all jobs with the same time."""
         if len(self._ties) > MAX_TIED_QUEUES:
             self._ties.clear()
         ties = self._ties.setdefault(queue, {})

@@ -4,8 +4,8 @@ The rule belongs to the caller. The verbs and views of the engine apply the rule
 caller: a command that names another queue raises `QueueRefused`, and a job in another queue is
 unknown. A caller without a rule uses all queues.
 
-The components of the engine know no rules. They therefore do not call a verb or view that applies
-one: a job of a limited client may unblock a job in another queue.
+The components of the engine do not know about rules. They therefore do not call a verb or view that
+applies one: a job of a limited client may unblock a job in another queue.
 """
 
 import re
@@ -88,7 +88,9 @@ class QueueRule:
 
     def refuse(self, command: str) -> None:
         """Refuse a command that concerns all queues."""
-        raise QueueRefused(f"{command} is not allowed on this port: it has a rule for queues")
+        raise QueueRefused(
+            f"{command} is not allowed on this port, which is restricted to certain queues"
+        )
 
     def visible_job(self, job: Job | None) -> Job | None:
         """The job, or None if it is in a queue that the rule does not allow."""

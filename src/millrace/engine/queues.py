@@ -15,7 +15,7 @@ from .states import READY, STATE_NAMES
 if TYPE_CHECKING:
     from .waiters import Waiter
 
-#: A setting with this prefix and the name of a queue: a client has removed only the name of the
+#: A setting named by this prefix and a queue records that a client removed only the name of that
 #: queue, which has jobs.
 FORGOTTEN_PREFIX: Final = "forgotten/"
 #: Reported in place of the problems of a queue that changed during the check.

@@ -30,7 +30,7 @@ class ReadyQueue:
     """
 
     __slots__ = (
-        "_entries",
+        "_entry_number",
         "_fifo",
         "_heap",
         "_heap_keys",
@@ -48,7 +48,7 @@ class ReadyQueue:
         self._tombstones: set[int] = set()
         self._heap: list[ReadyKey] = []
         self._heap_keys: dict[int, ReadyKey] = {}
-        self._entries = 0
+        self._entry_number = 0
         # Position and seq of the newest job of the deque. The job's own position may change later.
         self._last_position = self._last_seq = -1
         #: The number of jobs with a position below 0, which are ahead of all arrivals.
@@ -74,10 +74,10 @@ class ReadyQueue:
             self._last_position, self._last_seq = position, job.seq
             self._fifo.append(job)
             return
-        self._entries += 1
+        self._entry_number += 1
         if position < 0:
             self.front_count += 1
-        key = (-job.rank, position, job.seq, self._entries, job)
+        key = (-job.rank, position, job.seq, self._entry_number, job)
         self._heap_keys[job.seq] = key
         heappush(self._heap, key)
 
@@ -182,14 +182,14 @@ class ReadyQueue:
         if not self._heap_keys and not self._tombstones:
             return islice(chain(self._swept, self._fifo), count)
         heads: list[ReadyKey] = [
-            (0, job.position, job.seq, 0, job) for job in self._first_in(count)
+            (0, job.position, job.seq, 0, job) for job in self._first_in_deque(count)
         ]
         if self._heap_keys:
             heads += self._first_ranked(count)
             heads.sort()
         return iter([key[4] for key in heads[:count]])
 
-    def _first_in(self, count: int) -> list[Job]:
+    def _first_in_deque(self, count: int) -> list[Job]:
         """The first jobs of the deque. Tombstones before them are dropped."""
         tombstones = self._tombstones
         if not tombstones:
@@ -229,10 +229,10 @@ class ReadyQueue:
     def __iter__(self) -> Iterator[Job]:
         """All jobs, in no particular order."""
         if self._tombstones or self._heap_keys or self.parked:
-            return self._all_kinds()
+            return self._iter_all()
         return chain(self._swept, self._fifo)
 
-    def _all_kinds(self) -> Iterator[Job]:
+    def _iter_all(self) -> Iterator[Job]:
         for job in chain(self._swept, self._fifo):
             if job.seq not in self._tombstones:
                 yield job
@@ -267,7 +267,7 @@ class ReadyQueue:
 
     def iter_for_check(self) -> Iterator[Job | None]:
         """All jobs, in no particular order, and None for tombstones. The queue is copied, because
-        it may change between two of them.
+        it may change during the iteration.
         """
         for job in list(chain(self._swept, self._fifo)):
             yield None if job.seq in self._tombstones else job
@@ -307,7 +307,7 @@ class ReadyQueue:
 
 
 def _have_no_rank(jobs: list[Job]) -> bool:
-    # A loop, because mypyc makes a list of a generator expression.
+    # A loop, because mypyc turns a generator expression into a list.
     for job in jobs:  # noqa: SIM110
         if job.rank:
             return False

@@ -130,7 +130,7 @@ def _unleased(engine: Engine, job: Job, now: int) -> list[Reason]:
 
 
 def _limited(engine: Engine, job: Job, queue: Queue, now: int) -> list[Reason]:
-    """The full limits of a job, and the limit for which it is parked."""
+    """The limits of a job that are reached, and the limit for which it is parked."""
     limits, parked = engine.limits, parked_of(job)
     found = []
     for key in keys_of(job):
@@ -200,7 +200,7 @@ def sentence(reason: Reason, job: JobReasons, now: int) -> str:
         case "unasked":
             last = f"the last fetch was {format_time(since, now)}"
             known = last if since else "no worker has fetched since the server started"
-            return f'No worker fetches from queue "{job.queue}"; {known}. Start a worker.'
+            return f'No worker is fetching from queue "{job.queue}"; {known}. Start a worker.'
         case "queued":
             return f"Ready since {format_time(since, now)}; {_position(reason.count)}."
         case "not due":
@@ -261,8 +261,8 @@ def _waits_for(reason: Reason) -> str:
     listed = [f"{each.jid} ({each.state})" for each in reason.blockers]
     more = reason.count - len(reason.blockers)
     if not listed:
-        return f"Waits for {more} {'jobs' if more > 1 else 'job'}."
-    text = f"Waits for {', '.join(listed)}{f' and {more} more' if more else ''}."
+        return f"Waiting for {more} {'jobs' if more > 1 else 'job'}."
+    text = f"Waiting for {', '.join(listed)}{f' and {more} more' if more else ''}."
     if any(each.state == "dead" for each in reason.blockers):
         text += " A dead job blocks it until you retry or delete that job."
     return text

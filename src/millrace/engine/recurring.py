@@ -1,9 +1,9 @@
 """Recurring jobs: records from which the engine pushes a job at every interval.
 
-A record is lazy: its jobs are pushed when a client of any protocol requests jobs of its queue, or
+A record is lazy: its jobs are pushed when a client of any protocol requests jobs from its queue, or
 at the due time while clients wait for the queue. A `timed` record pushes its jobs at the due times.
-If several intervals have passed, the engine pushes one job for each, but at most `backlog` older
-ones, if the record has this limit.
+If several intervals have passed, the engine pushes one job for each; `backlog`, if set, limits the
+number of older ones, if the record has this limit.
 
 At the due time, a round examines all records and pushes their due jobs in steps, one per turn.
 
@@ -216,7 +216,7 @@ class RecurringJobs:
             self.spawn(queue, now, 1)
 
     def set_timer_for_waiter(self, queues: tuple[str, ...]) -> None:
-        """Set the timer when a client starts to wait for jobs of these queues."""
+        """Set the timer when a client starts to wait for jobs from these queues."""
         for queue in queues:
             for record in self.by_queue.get(queue, {}).values():
                 self._plan_round(record)
@@ -249,9 +249,7 @@ class RecurringJobs:
         return caller.time(now, record.clock_offset)
 
     def _spawn(self, record: RecurringJob, now: int, limit: Number) -> int:
-        """Push the due jobs of one record, and return their number. `now` is the time of its
-        clock.
-        """
+        """Push the due jobs of one record, and return their number. Its clock gives `now`."""
         interval = max(1, round(min(MAX_INTERVAL, record.interval) * 1_000_000))
         due = record.next // 1_000_000 * 1_000_000
         if record.backlog:

@@ -120,7 +120,7 @@ class Removal:
             self.remove_queue(name, now)
 
     def forget_queue(self, name: str) -> None:
-        """Remove a queue's name and its pause; see Engine.forget_queue."""
+        """Remove a queue's name and resume the queue; see Engine.forget_queue."""
         engine = self._engine
         queue = self._queues.get(name)
         if queue is None or not queue.registered:

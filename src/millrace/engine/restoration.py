@@ -35,8 +35,8 @@ class Restoration:
         self._engine = engine
         #: Records removed by a flush: freeing a million at once would delay all clients.
         self._discarded = DiscardedCollections(engine.queues)
-        #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
-        #: jobs in `ready_after_restore`, which became ready later.
+        #: Ready jobs below this seq were ready when the server read the store. The exceptions are
+        #: the jobs in `ready_after_restore`, which became ready later.
         self.restored_seq = 0
         self.ready_after_restore: set[int] = set()
         #: Leases that ended because the previous process ended: seq -> attempt.

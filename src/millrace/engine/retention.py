@@ -29,10 +29,10 @@ class Retention(Component):
     """Done and dead jobs. Only `dead` has a maximum size; it is sorted, the oldest job first."""
 
     __slots__ = (
+        "_by_queue",
         "_decoded_setting",
         "_jobs",
-        "_kept",
-        "_of_queues",
+        "_retaining_protocols",
         "dead",
         "dead_dropped",
         "dead_max",
@@ -43,7 +43,7 @@ class Retention(Component):
 
     def __init__(self, jobs: JobsBySeq, rules: RuleTable, dead_max: int) -> None:
         self._jobs = jobs
-        self._kept = rules.retaining_protocols
+        self._retaining_protocols = rules.retaining_protocols
         self.dead_max = dead_max
         #: The number of dead jobs that were dropped because of the maximum.
         self.dead_dropped = 0
@@ -55,11 +55,11 @@ class Retention(Component):
         self.done_untrimmed: OrderedDict[int, Job] = OrderedDict()
         #: The setting that was decoded last, and its content.
         self._decoded_setting: bytes | None = None
-        self._of_queues: dict[str, int] = {}
+        self._by_queue: dict[str, int] = {}
 
     def end_of(self, job: Job, result: bytes | None, setting: bytes | None, now: int) -> int:
         """The end of the retention of a job that completes now; 0 for no retention. The push sets
-        it, or else the queue; without both, only a job with a result has one.
+        it, or else the queue; without either, only a job with a result has one.
         """
         period = -1
         if job.extra is not None:
@@ -74,16 +74,20 @@ class Retention(Component):
         if setting is None:
             return None
         if setting is not self._decoded_setting:
-            self._of_queues = msgspec.msgpack.decode(setting, type=dict[str, int])
+            self._by_queue = msgspec.msgpack.decode(setting, type=dict[str, int])
             self._decoded_setting = setting
-        return self._of_queues.get(name)
+        return self._by_queue.get(name)
 
     def index_of(self, job: Job) -> dict[int, Job]:
         """The index to which the job belongs in its current state."""
         if job.state == DEAD:
-            return self.dead_untrimmed if job.expires_at or job.origin in self._kept else self.dead
+            return (
+                self.dead_untrimmed
+                if job.expires_at or job.origin in self._retaining_protocols
+                else self.dead
+            )
         assert job.state == DONE
-        return self.done_untrimmed if job.origin in self._kept else self.done
+        return self.done_untrimmed if job.origin in self._retaining_protocols else self.done
 
     @property
     def has_surplus(self) -> bool:
@@ -91,7 +95,7 @@ class Retention(Component):
         return len(self.dead) > self.dead_max
 
     def sort(self) -> None:
-        """Order restored jobs by the time at which they ended. A start restores the dead jobs in
+        """Order restored jobs by the time at which they ended. Start-up restores the dead jobs in
         the order of their positions; a revert puts those that it restores behind the others.
         """
         for job in sorted(self.dead.values(), key=lambda dead: dead.due_at):

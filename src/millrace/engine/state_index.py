@@ -1,4 +1,4 @@
-"""Jobs by state: scheduled, blocked and leased ones. Queues have the ready jobs, and `Retention`
+"""Jobs by state: scheduled, blocked and leased ones. Queues hold the ready jobs, and `Retention`
 has the done and dead ones.
 """
 

@@ -88,7 +88,7 @@ class JobTable(Component):
     def add(self, job: Job) -> None:
         """Add a job. A new job has the highest seq; restored jobs come in any order."""
         jobs, seq = self.jobs, job.seq
-        if seq > jobs.grouped_seq and len(jobs.recent) < MAX_RECENT_JOBS:
+        if seq > jobs.last_grouped_seq and len(jobs.recent) < MAX_RECENT_JOBS:
             jobs.recent[seq] = job  # `put`, inlined
         else:
             jobs.put(seq, job)
@@ -104,7 +104,7 @@ class JobTable(Component):
 
     def remove(self, job: Job) -> None:
         jobs, seq = self.jobs, job.seq
-        if seq > jobs.grouped_seq:
+        if seq > jobs.last_grouped_seq:
             del jobs.recent[seq]  # `remove`, inlined
         else:
             jobs.remove(seq)
@@ -119,7 +119,7 @@ class JobTable(Component):
             del self._duplicates[job.jid]
 
     def replace(self) -> tuple[JobsBySeq, dict[str, Job]]:
-        """Replace the tables by empty ones, in constant time, and return the old ones."""
+        """Replace the tables with empty ones, in constant time, and return the old ones."""
         old = self.jobs, self.by_jid
         self.jobs, self.by_jid, self._duplicates = JobsBySeq(), {}, {}
         return old

@@ -98,7 +98,7 @@ def jobs_to_examine(index: Index, jobs: Index) -> Iterator[Job | None]:
 
 def values_to_examine(index: Any, jobs: Index) -> Iterator[Any]:
     """Yield the values of a dictionary by seq, and None after some steps. Its entries may change
-    between two of them. A large dictionary is not copied: a copy accesses every job.
+    during the iteration. A large dictionary is not copied: a copy accesses every job.
     """
     if isinstance(jobs, VisibleJobs):
         jobs = jobs.all_jobs

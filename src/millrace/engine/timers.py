@@ -10,7 +10,7 @@ from .component import IndexProblem, Problems
 UNAVAILABLE_RETRY: Final = 1_000_000
 
 #: The number of changes between two steps of a sweep, and the number of entries that a step
-#: examines. An entry takes about as long as the change of a timer.
+#: examines. Examining an entry takes about as long as changing a timer.
 SWEEP_INTERVAL: Final = 64
 SWEEP_BATCH_SIZE: Final = 256
 #: The number of stale entries that cause no sweep.
@@ -31,7 +31,7 @@ class TimerHeap:
         #: Read-only. Its first entry is no later than any timer, but may be stale.
         self.heap: list[TimerEntry] = []
         self._live: dict[Hashable, TimerEntry] = {}
-        #: The keys that are not of jobs. Keys of jobs are positive numbers.
+        #: The keys that do not belong to jobs. Keys of jobs are positive numbers.
         self._others: dict[Hashable, None] = {}
         self._last_number = 0
         #: The sweep has not examined the first entries of the heap, up to this number. 0: no sweep.
@@ -59,8 +59,8 @@ class TimerHeap:
                 self.set(key, when + by)
 
     def clear_jobs(self) -> list[Any]:
-        """Remove the timers of all jobs, and return the collections that had them: it takes long to
-        free them.
+        """Remove the timers of all jobs, and return the collections that had them: it takes a long
+        time to free them.
         """
         live, heap = self._live, self.heap
         self._live = {key: live[key] for key in self._others}
@@ -114,8 +114,8 @@ class TimerHeap:
         return len(self.heap) - len(self._live)
 
     def _sweep(self) -> None:
-        """Examine some entries if a sweep runs or is necessary, and remove the stale ones. An entry
-        that moves meanwhile may be left for the next sweep.
+        """Examine some entries if a sweep is in progress or is necessary, and remove the stale
+        ones. An entry that moves meanwhile may be left for the next sweep.
         """
         heap: list[Any] = self.heap  # compiled code would copy each entry of a known type
         live = self._live

@@ -128,7 +128,7 @@ class Transactions:
             engine.set_setting(name, None)
 
     def _complete(self, sealed: _Sealed, limit: int, now: int) -> int:
-        """Complete up to `limit` jobs that the holder still has. A crash can have undone a lease,
+        """Complete up to `limit` jobs that the holder still has. A crash may have undone a lease,
         so a job that is ready again counts too.
         """
         engine, seqs = self._engine, sealed.completed[:limit]

@@ -9,7 +9,7 @@ from .job import (
     Job,
     add_time,
     ensure_history,
-    ensure_lifetime,
+    ensure_totals,
 )
 from .leases import leave_front
 from .queues import Queue
@@ -92,16 +92,16 @@ class Transitions:
             # `is_first_lease` and `first_wait`, inlined.
             if (
                 to == GONE
-                and history.lifetime is None
+                and history.totals is None
                 and history.attempt == 1
                 and not history.failures
             ):
                 start, ready_at = history.leased_at, job.ready_at
                 wait = start - ready_at if start > ready_at else 0
             else:
-                lifetime = ensure_lifetime(job)
-                lifetime.run += run
-                wait = lifetime.lease_wait
+                totals = ensure_totals(job)
+                totals.run += run
+                wait = totals.lease_wait
         elif before != NEW:
             if cause == "leased":
                 queue.counts[READY] -= 1  # the caller has popped it

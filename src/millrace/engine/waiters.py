@@ -13,8 +13,8 @@ UNDONE: Final = "undone"
 
 
 class Waiter:
-    """A client that waits for the next job of some queues, or for the end of the job `seq`. In the
-    second case it has no queues. `owner` receives the result.
+    """A client that waits for the next job from some queues, or for the end of the job `seq`. In
+    the second case it has no queues. `owner` receives the result.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class WaiterSet:
         return any(waiter.owns_job for waiter in self.by_job.get(seq, ()))
 
     def add(self, waiter: Waiter, until: int) -> None:
-        """Register a waiter. It later receives the next job of its queues, or a timeout at
+        """Register a waiter. It later receives the next job from its queues, or a timeout at
         `until`.
         """
         self._last_key -= 1
@@ -131,8 +131,10 @@ class WaiterSet:
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 
-    def add_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
-        """Register a waiter. It later receives the end of the job, or a timeout at `until`."""
+    def add_for_job_end(self, job: Job, waiter: Waiter, until: int) -> None:
+        """Register a waiter. It is later notified of the end of the job, or of a timeout at
+        `until`.
+        """
         waiter.seq = job.seq
         self.add(waiter, until)
         self.by_job.setdefault(job.seq, []).append(waiter)

@@ -98,7 +98,7 @@ def job_row(job: Job) -> Row:
         terms.max_attempts,
         history.ended_at,
         history.outcome,
-        history.lifetime,
+        history.totals,
     )
 
 
@@ -123,7 +123,7 @@ def state_row(job: Job) -> Row:
         job.extra,
         history.ended_at,
         history.outcome,
-        history.lifetime,
+        history.totals,
     )
 
 
@@ -167,17 +167,17 @@ def _details_row(details: JobDetails) -> Row:
     )
 
 
-def _lifetime_row(lifetime: JobTotals) -> Row:
+def _totals_row(totals: JobTotals) -> Row:
     return (
-        lifetime.leases,
-        lifetime.failures,
-        lifetime.wait,
-        lifetime.run,
-        lifetime.first_leased_at,
-        lifetime.lease_wait,
-        lifetime.renewals,
-        lifetime.first_queue,
-        lifetime.complete,
+        totals.leases,
+        totals.failures,
+        totals.wait,
+        totals.run,
+        totals.first_leased_at,
+        totals.lease_wait,
+        totals.renewals,
+        totals.first_queue,
+        totals.complete,
     )
 
 
@@ -195,7 +195,7 @@ def _row(value: Any) -> Row:
     if isinstance(value, Extra):
         return _extra_row(value)
     if isinstance(value, JobTotals):
-        return _lifetime_row(value)
+        return _totals_row(value)
     if isinstance(value, Failure):
         return _failure_row(value)
     if isinstance(value, JobDetails):
@@ -240,7 +240,7 @@ def _details(row: list[Any]) -> JobDetails:
     return JobDetails(*row)
 
 
-def _lifetime(row: list[Any]) -> JobTotals:
+def _totals(row: list[Any]) -> JobTotals:
     return JobTotals(*row)
 
 
@@ -258,7 +258,7 @@ def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
     failure: list[Any] | None = row[start + 7]
     ended_at: int = row[end]
     outcome: str = row[end + 1]
-    lifetime: list[Any] | None = row[end + 2]
+    totals: list[Any] | None = row[end + 2]
     if (
         attempt == 0
         and failures == 0
@@ -269,7 +269,7 @@ def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
         and failure is None
         and ended_at == 0
         and not outcome
-        and lifetime is None
+        and totals is None
     ):
         return None
     return LeaseHistory(
@@ -282,7 +282,7 @@ def _history(row: list[Any], start: int, end: int) -> LeaseHistory | None:
         None if failure is None else _failure(failure),
         ended_at,
         outcome,
-        None if lifetime is None else _lifetime(lifetime),
+        None if totals is None else _totals(totals),
     )
 
 

@@ -76,7 +76,7 @@ class Throttles:
 
     def waiting(self, tid: str) -> list[Job]:
         """Return the jobs that wait for a throttle, the longest waiting first."""
-        return self._visible(self._limits.parked.of(tid))
+        return self._visible(self._limits.parked.jobs_for_key(tid))
 
     def throttled(self, queue: str) -> list[Job]:
         """Return the throttled jobs of a queue, the longest waiting first."""
@@ -147,7 +147,7 @@ class Throttles:
             if not found:
                 break
             for job in found:
-                tid = self._limits.full_key(job, now)
+                tid = self._limits.key_at_limit(job, now)
                 if tid is not None:
                     self.park(job, tid, now)
                 elif self.q.engine.lease_job(job, worker, QLESS, now, until, wait_start):
@@ -161,7 +161,7 @@ class Throttles:
 
     def park_if_full(self, job: Job, now: int) -> None:
         """Let a ready job wait if one of its throttles is full."""
-        tid = self._limits.full_key(job, now) if job.state == READY else None
+        tid = self._limits.key_at_limit(job, now) if job.state == READY else None
         if tid is not None and parked_of(job) is None:
             self.park(job, tid, now)
 

@@ -21,7 +21,7 @@ class WorkqPolicy(RetryPolicy):
     """
 
     dead_retention = 0
-    expiry_fails = False
+    expiry_counts_as_failure = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
         if job.failures >= job.retries:
