@@ -40,7 +40,7 @@ def test_a_faktory_job(room):
     assert own["custom"] == {"big": 12345678901234567890123, "lone": "\ufffd"}
     assert (own["reserve_for"], own["backtrace"], own["unknown"]) == (90, 3, [1])
     assert [reason["code"] for reason in reply["reasons"]] == ["unasked", "queued"]
-    assert reply["reasons"][0]["text"].startswith("No worker fetches from queue")
+    assert reply["reasons"][0]["text"].startswith("No worker is fetching from queue")
     assert reply["history"] == []
 
 

@@ -24,7 +24,7 @@ def test_a_job_that_waits(server: ServerProcess, faktory: RawFaktory) -> None:
     head, unasked, queued = ran.stdout.splitlines()
     assert head == 'job-0001 is ready: job 1, Mail in queue "mail", pushed over faktory'
     assert unasked == (
-        '  - No worker fetches from queue "mail"; no worker has fetched since the server started. Start a worker.'
+        '  - No worker is fetching from queue "mail"; no worker has fetched since the server started. Start a worker.'
     )
     assert queued.startswith("  - Ready since 20")
 

@@ -191,7 +191,7 @@ def wrong_count(table: JobsBySeq) -> None:
 
 
 def wrong_total(table: JobsBySeq) -> None:
-    table._grouped += 1
+    table._grouped_count += 1
 
 
 def nearly_empty_group(table: JobsBySeq) -> None:
@@ -199,7 +199,7 @@ def nearly_empty_group(table: JobsBySeq) -> None:
     for place in range(GROUP_SIZE - MIN_GROUP_JOBS + 1):
         group.jobs[place] = None
         group.count -= 1
-        table._grouped -= 1
+        table._grouped_count -= 1
 
 
 def group_of_recent_jobs(table: JobsBySeq) -> None:

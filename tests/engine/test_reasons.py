@@ -40,7 +40,7 @@ def test_no_worker_fetches_from_the_queue(scene):
     job = scene.push()
     assert reasons(scene, job) == [Reason("unasked"), Reason("queued", since=START)]
     assert text_of(scene, job) == (
-        'No worker fetches from queue "default"; no worker has fetched since the server started. '
+        'No worker is fetching from queue "default"; no worker has fetched since the server started. '
         "Start a worker. Ready since 2023-11-14 22:13:20 UTC, 0 s ago; next in its queue."
     )
 

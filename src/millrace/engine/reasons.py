@@ -261,8 +261,8 @@ def _waits_for(reason: Reason) -> str:
     listed = [f"{each.jid} ({each.state})" for each in reason.blockers]
     more = reason.count - len(reason.blockers)
     if not listed:
-        return f"Waiting for {more} {'jobs' if more > 1 else 'job'}."
-    text = f"Waiting for {', '.join(listed)}{f' and {more} more' if more else ''}."
+        return f"Waits for {more} {'jobs' if more > 1 else 'job'}."
+    text = f"Waits for {', '.join(listed)}{f' and {more} more' if more else ''}."
     if any(each.state == "dead" for each in reason.blockers):
         text += " A dead job blocks it until you retry or delete that job."
     return text

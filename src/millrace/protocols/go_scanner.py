@@ -124,7 +124,7 @@ def members(text: bytes) -> list[tuple[str, bytes]]:
     if what == "null":
         return []
     if what != "object":
-        raise BadJson(f"expected an object, got {what}")
+        raise BadJson(f"not an object but {what}")
     keys, values = found[::2], found[1::2]
     return [(fold_key(decode_string(key)), raw) for key, raw in zip(keys, values, strict=True)]
 

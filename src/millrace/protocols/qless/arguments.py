@@ -74,7 +74,7 @@ def jids(value: bytes) -> list[str]:
 
 
 def as_jid(item: Any) -> str:
-    """An item of such a list."""
+    """Return an item of a JSON list as a jid."""
     if isinstance(item, str):
         return item
     if isinstance(item, bool) or not isinstance(item, int | float):

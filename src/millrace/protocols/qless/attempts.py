@@ -129,7 +129,9 @@ def _finish(q: QlessState, now: int, job: Job, result: bytes | None) -> bytes:
 
 
 def _retire(q: QlessState, now: int) -> None:
-    """Remove completed jobs that are too old or exceed the maximum number, some per command."""
+    """Remove completed jobs that are too old or exceed the maximum number, up to a limit per
+    command.
+    """
     kept = q.engine.retention.done_untrimmed
     oldest = now - q.options.completed_retention
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):

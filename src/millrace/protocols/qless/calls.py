@@ -46,7 +46,7 @@ COMMANDS: Final[dict[str, Callable[[QlessState, int, Args], Any]]] = {
 }
 #: Commands that create jobs.
 PUSH_COMMANDS: Final = frozenset({"put", "recur"})
-#: Commands that are accepted while the store cannot be written: they change no job. They may remove
+#: Commands that are accepted while the store is not writable: they change no jobs. They may remove
 #: workers from the list.
 READ_COMMANDS: Final = (
     queries.COMMANDS.keys()
@@ -88,7 +88,7 @@ class QlessApi:
         """Run a command as a script would, and return the result of the script.
 
         `dialect` is A, B, C, D or T, or "spec" for QLESS.<COMMAND>. `now` is the server's time;
-        `args` contains the caller's time. Raises ScriptError, or QlessRefused if the command would
+        `args` contains the caller's time. Raises ScriptError, or ChangeRefused if the command would
         change state while the store fails.
         """
         qless = self.qless

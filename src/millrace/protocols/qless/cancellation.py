@@ -85,8 +85,8 @@ def removal_order(
 ) -> Iterator[Job | None]:
     """Yield the jobs to remove, each after its dependents that are removed too: otherwise a
     dependent would become ready before its removal. The caller removes each job before the next
-    one. Yields None in place of another examined job. If the caller stops early, all remaining
-    jobs wait for the same jobs as before.
+    one. Yields None for each step that finds no job to remove. If the caller stops early, all
+    remaining jobs wait for the same jobs as before.
     """
     for first in seqs:
         #: Seq -> the last examined dependent. Each job depends on the one before it.

@@ -25,7 +25,7 @@ NOT_IN_MULTI: Final = 8
 #: The reply depends on no durable state.
 NEVER_WAITS: Final = 16
 #: The command changes nothing.
-READS: Final = 32
+READ_ONLY: Final = 32
 
 #: Maximum size of the reply to a command that can request the same item repeatedly.
 MAX_REPLY_BYTES: Final = 64 << 20
@@ -79,8 +79,8 @@ def parse_decimal(word: bytes, error: str) -> float:
 # Errors
 
 
-def quote_argument(word: bytes) -> str:
-    """Return an argument of a client for an error message: any bytes, cut to a maximum length."""
+def clip_argument(word: bytes) -> str:
+    """Decode a client's argument, which may be any bytes, and truncate it for an error message."""
     return decode_name(word[:128])
 
 
@@ -89,13 +89,13 @@ def unknown_command(request: list[bytes]) -> str:
     for word in request[1:]:
         if len(beginning) >= room:
             break
-        beginning += f"'{quote_argument(word[: room - len(beginning)])}' "
-    name = quote_argument(request[0])
+        beginning += f"'{clip_argument(word[: room - len(beginning)])}' "
+    name = clip_argument(request[0])
     return f"ERR unknown command '{name}', with args beginning with: {beginning}"
 
 
 def unknown_subcommand(command: str, word: bytes) -> ClientError:
-    return ClientError(f"ERR unknown subcommand '{quote_argument(word)}'. Try {command} HELP.")
+    return ClientError(f"ERR unknown subcommand '{clip_argument(word)}'. Try {command} HELP.")
 
 
 def wrong_count(name: str) -> str:

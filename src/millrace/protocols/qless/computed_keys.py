@@ -77,8 +77,8 @@ def long_key(
     def exists() -> bool:
         return any(row is not None for row in rows(True))
 
-    length, now = lambda: len(read()), lambda: rows(True)
-    return Key(key_type, length, read, score, read_in_slices, exists, now)
+    length, rows_at_once = lambda: len(read()), lambda: rows(True)
+    return Key(key_type, length, read, score, read_in_slices, exists, rows_at_once)
 
 
 def sorted_scores(found: Iterable[tuple[str, float]]) -> Scores:

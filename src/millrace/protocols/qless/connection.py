@@ -35,7 +35,7 @@ from .commands import (
     Command,
     NoReply,
     Slices,
-    quote_argument,
+    clip_argument,
     unknown_command,
     wrong_count,
 )
@@ -253,8 +253,10 @@ class QlessConnection(Connection):
         self._progress = None
 
     def _await_changes(self, turn: int, progress: CommandProgress) -> Iterator[None]:
-        """Wait until the answer of that turn is durable if only a part of it could be refused."""
-        if progress.must_settle:
+        """Wait until the changes of that turn are durable, if the store could refuse only some of
+        them.
+        """
+        if progress.must_wait_for_commit:
             while progress.is_uncommitted(turn):
                 self.await_commit()
                 yield
@@ -267,12 +269,12 @@ class QlessConnection(Connection):
             return unknown_command(request)
         flags = command.flags
         if not command.min_args <= len(request) - 1 <= command.max_args:
-            return wrong_count(quote_argument(request[0]).lower())
+            return wrong_count(clip_argument(request[0]).lower())
         if not self.authenticated and not flags & BEFORE_AUTH:
             return NO_AUTH
         if self.resp_version == 2 and self.subscriptions and not flags & SUBSCRIBER:
             return (
-                f"ERR Can't execute '{quote_argument(request[0]).lower()}': only (P|S)SUBSCRIBE / "
+                f"ERR Can't execute '{clip_argument(request[0]).lower()}': only (P|S)SUBSCRIBE / "
                 "(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             )
         if self.multi.queued is not None and flags & NOT_IN_MULTI:
@@ -309,8 +311,10 @@ class QlessConnection(Connection):
     def _refusal(self) -> str:
         engine, progress = self.engine, self._progress
         reason = engine.unavailable_reason or engine.push_refusal_reason or STORE_FAILED
-        is_partly_made = progress is not None and progress.is_partly_made
-        return f"MISCONF {(PartlyExecuted if is_partly_made else StoreUnavailable)(reason)}"
+        may_be_partly_committed = progress is not None and progress.may_be_partly_committed
+        return (
+            f"MISCONF {(PartlyExecuted if may_be_partly_committed else StoreUnavailable)(reason)}"
+        )
 
     # The end of a connection
 

@@ -1,4 +1,4 @@
-"""The names of the 16 databases of Redis.
+"""Names of jobs and queues in the 16 Redis databases.
 
 Names of database 5 have the prefix `db5:` in the engine, and names of database 0 have no prefix.
 """

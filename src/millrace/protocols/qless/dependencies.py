@@ -26,12 +26,12 @@ class StagedJobs:
         self._staged = self._dependencies.stage(origin)
         self._waits_for_itself = False
         #: Whether the list names a job. An empty list changes no dependencies.
-        self.is_listed = False
+        self.has_names = False
 
     def find(self, names: Iterable[str]) -> Generator[None, None, None]:
         """Look up jobs in slices. Unknown and completed jobs are ignored."""
         for count, name in enumerate(names, 1):
-            self.is_listed = True
+            self.has_names = True
             if name == self._jid:
                 self._waits_for_itself = True
             elif (job := self._q.find(name)) is not None:
@@ -46,7 +46,7 @@ class StagedJobs:
             yield from self.find(map(as_jid, piece))
 
     def first(self, seq: int) -> list[int]:
-        """One of the blockers of the job with this seq, or none: it is blocked until `block`."""
+        """Return one blocker of the job with this seq, if any. It blocks the job until `block`."""
         waiting, origin = self._staged.waiting, self._staged.origin
         if self._waits_for_itself:
             waiting[seq] = None

@@ -112,11 +112,11 @@ _NIL_ERRORS: Final = (
 
 
 def _nil_if_refused(api: Any, call: Call) -> Any:
-    return adapt(partial(_unchanged, api, call), refuse=partial(_nil, api))
+    return adapt(partial(_unchanged, api, call), on_error=partial(_nil, api))
 
 
 def _nil(api: Any, error: ScriptError) -> None:
-    """Return nil if dialect A replaces this error by it, and raise the error otherwise."""
+    """Return nil if dialect A replaces this error with nil; otherwise raise the error."""
     if not any(words in str(error) for words in _NIL_ERRORS):
         raise error
     api.engine.caller.wait()
@@ -136,7 +136,7 @@ def _job(api: Any, call: Call) -> Any:
 def _fail(api: Any, call: Call) -> Any:
     """Fail a job. According to the spec, any worker can fail a job in any state."""
     command = partial(attempts.fail_any, api.qless, call.now, call.args)
-    return adapt(command, refuse=partial(_nil, api))
+    return adapt(command, on_error=partial(_nil, api))
 
 
 def _failed(api: Any, call: Call) -> Any:

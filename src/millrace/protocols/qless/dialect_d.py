@@ -57,7 +57,7 @@ def _with_reworded_errors(answer: Answer, new: bool, api: Any, call: Call) -> An
     def refuse(error: ScriptError) -> NoReturn:
         raise ScriptError(_reword(str(error), call, new=new)) from None
 
-    return adapt(partial(answer, api, call), refuse=refuse)
+    return adapt(partial(answer, api, call), on_error=refuse)
 
 
 def _reword(words: str, call: Call, *, new: bool) -> str:

@@ -208,7 +208,7 @@ def by_state_encoded(api: Any, call: Call) -> Any:
 
 
 def length(api: Any, call: Call) -> Reply:
-    """Return the length of a queue without throttled jobs."""
+    """Return the length of a queue, excluding throttled jobs."""
     queue = api.qless.queue_name(text(call.args, 0, "Queue(): no queue name provided"))
     length: int = api.run_command("length", call.now, call.args)
     throttled: int = api.qless.throttles.count(queue)

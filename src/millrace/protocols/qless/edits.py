@@ -33,8 +33,8 @@ def depends(q: QlessState, now: int, args: Args) -> int | Generator[None, None, 
 
 
 def _depends(q: QlessState, now: int, args: Args) -> Generator[None, None, int]:
-    """Find the jobs in slices, then change the dependencies at once: with a part of them, the job
-    could start.
+    """Find the jobs in slices, then change all dependencies in one step: with only some of them,
+    the job could start.
     """
     jid = text(args, 0, "Job(): no jid provided")
     command = text(args, 1, 'Depends(): Arg "command" missing')
@@ -223,7 +223,7 @@ def _pause(q: QlessState, now: int, args: Args, *, paused: bool) -> None:
 
 
 def forget_queue(q: QlessState, now: int, args: Args) -> None:
-    """Remove the names of queues, but not their jobs and pauses. Arguments: queues."""
+    """Remove the names of queues, but keep their jobs and pauses. Arguments: queues."""
     for name in list(map(q.queue_name, _required_names(args))):
         paused = q.is_paused(name)
         q.engine.forget_queue(name)

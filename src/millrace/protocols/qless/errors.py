@@ -4,8 +4,8 @@ from millrace.protocols.errors import ClientError
 
 
 class ScriptError(ClientError):
-    """A command failed; the text is what a script would have raised, `Put(): Arg "jid" missing`."""
+    """A command failed; the text is that of the script, such as `Put(): Arg "jid" missing`."""
 
 
 class ChangeRefused(Exception):
-    """Nothing can be made durable now, so nothing was changed, or only a part."""
+    """Changes cannot be made durable now, so none was made, or only some were."""

@@ -144,7 +144,7 @@ def of_recurring(q: QlessState, recurring: RecurringJob) -> Fields:
     return found
 
 
-def of_spread(spread: DurationSummary) -> Fields:
+def of_durations(spread: DurationSummary) -> Fields:
     """The spec's names: `s0` and so on are seconds, `m`, `h`, `d` minutes, hours and days."""
     if not spread.count:
         return []

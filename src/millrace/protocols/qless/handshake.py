@@ -1,4 +1,4 @@
-"""The commands of a connection itself: HELLO, AUTH, SELECT, CLIENT, RESET and similar ones."""
+"""Commands that concern the connection itself: HELLO, AUTH, SELECT, CLIENT, RESET and similar."""
 
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final
@@ -19,8 +19,8 @@ from .commands import (
     Answer,
     Command,
     check_argument_count,
+    clip_argument,
     parse_integer,
-    quote_argument,
     unknown_subcommand,
 )
 from .resp import (
@@ -63,7 +63,7 @@ def hello(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         elif option.upper() == b"SETNAME" and rest:
             name = _checked_name(rest.pop(0))
         else:
-            raise ClientError(f"ERR Syntax error in HELLO option '{quote_argument(option)}'")
+            raise ClientError(f"ERR Syntax error in HELLO option '{clip_argument(option)}'")
     if not authenticated:
         raise ClientError(NO_AUTH_HELLO)
     _set_authenticated(connection)
@@ -156,7 +156,7 @@ def client(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
     if what == b"SETINFO":
         check_argument_count(args, 3, 3, "client|setinfo")
         if args[1].upper() not in {b"LIB-NAME", b"LIB-VER"}:
-            raise ClientError(f"ERR Unrecognized option '{quote_argument(args[1])}'")
+            raise ClientError(f"ERR Unrecognized option '{clip_argument(args[1])}'")
         return OK
     if what == b"INFO":
         check_argument_count(args, 1, 1, "client|info")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Maximum number of loaded scripts. About three hundred builds of Qless exist.
 MAX_SCRIPTS: Final = 1000
-#: Limits of requests before AUTH.
+#: Limits on requests before AUTH.
 UNAUTHENTICATED_LIMITS: Final = RequestLimits(10, 16_384, 65_536, "unauthenticated")
 
 
@@ -63,7 +63,7 @@ class QlessHub(Hub):
         self.pubsub = PubSub(self)
         self.scratch = ScratchKeys(max_keys, max_scratch_bytes)
         self.transactions = RunningTransactions(self)
-        #: Whether the current command is a pop, whose reply waits only for earlier changes of its
+        #: Whether the current command is a pop, whose reply waits only for earlier changes to its
         #: jobs.
         self.is_pop = False
         #: The jobs that the current command of a transaction has popped.
@@ -124,7 +124,7 @@ class QlessHub(Hub):
         return self._scripts
 
     def load_script(self, sha: str, script: Script) -> None:
-        """Accept calls of this script."""
+        """Accept calls to this script."""
         key = sha.encode()
         if key not in self.scripts and len(self.scripts) >= MAX_SCRIPTS:
             raise ClientError(
@@ -134,7 +134,7 @@ class QlessHub(Hub):
         self.scripts[key] = script
 
     def flush_scripts(self) -> None:
-        """Reject calls of every script until it is loaded again."""
+        """Reject calls to any script until it is loaded again."""
         if self.engine.unavailable_reason:
             raise ChangeRefused
         self.api.flush_scripts()

@@ -13,8 +13,8 @@ from .commands import (
     Answer,
     Command,
     check_argument_count,
+    clip_argument,
     parse_integer,
-    quote_argument,
     unknown_subcommand,
 )
 from .resp import OK, Map, Reply, Verbatim
@@ -107,7 +107,7 @@ _ALL: Final = frozenset({"all", "default", "everything"})
 
 
 def _info(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    wanted = {quote_argument(word).lower() for word in args}
+    wanted = {clip_argument(word).lower() for word in args}
     everything = not wanted or wanted & _ALL
     return Verbatim(
         "\r\n".join(
@@ -158,7 +158,7 @@ def _config(_connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
             if not option.lower().startswith(b"slow"):
                 raise ClientError(
                     "ERR Unknown option or number of arguments for CONFIG SET - "
-                    f"'{quote_argument(option)}'"
+                    f"'{clip_argument(option)}'"
                 )
         return OK
     if what == b"RESETSTAT":

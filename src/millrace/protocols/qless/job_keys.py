@@ -52,10 +52,10 @@ class JobKeys:
 
         return long_key("zset", rows, score)
 
-    def paused(self, now: bool) -> Iterator[bytes | None]:
-        paused, queues = self._qless.paused_ahead, self._engine.tables.queues
+    def paused(self, at_once: bool) -> Iterator[bytes | None]:
+        paused, queues = self._qless.paused_in_advance, self._engine.tables.queues
         names: Iterable[str] = keys_to_examine(queues)
-        if now:  # of many queues, few are paused
+        if at_once:  # of many queues, few are paused
             names = [each.name for each in filter(attrgetter("paused"), queues.values())]
         for name in names:
             queue = queues.get(name)
@@ -162,7 +162,7 @@ class JobKeys:
         if part == "dependencies":
             return set_key(lambda: self.dependencies(job))
         if part == "dependents":
-            return long_key("set", lambda now: self._dependents(job, now))
+            return long_key("set", lambda at_once: self._dependents(job, at_once))
         return None
 
     def _dependents(self, job: Job, _: bool) -> Iterator[bytes | None]:
@@ -181,8 +181,8 @@ class JobKeys:
         return Key("hash", lambda: 1, lambda: fields.of_recurring(self._qless, found))
 
     def completed(self) -> Key:
-        def rows(now: bool) -> Iterator[tuple[bytes, float] | None]:
-            for job in self.examine(self._engine.tables.done_untrimmed, now=now):
+        def rows(at_once: bool) -> Iterator[tuple[bytes, float] | None]:
+            for job in self.examine(self._engine.tables.done_untrimmed, at_once=at_once):
                 shown = job is not None and self._qless.is_in_database(job.queue)
                 yield (
                     (self.jid(job), read_details(job).done_at / SECOND)
@@ -192,9 +192,9 @@ class JobKeys:
 
         return long_key("zset", rows)
 
-    def examine(self, index: Index, *, now: bool = False) -> Iterator[Job | None]:
-        """The jobs of an index, for use within one slice, or in several."""
-        return iter(index.values()) if now else jobs_to_examine(index, self._engine.tables.jobs)
+    def examine(self, index: Index, *, at_once: bool = False) -> Iterator[Job | None]:
+        """Iterate over the jobs of an index, within one slice or across several."""
+        return iter(index.values()) if at_once else jobs_to_examine(index, self._engine.tables.jobs)
 
     def jid(self, job: Job) -> bytes:
         return encode_name(self._qless.client_name(job.jid))

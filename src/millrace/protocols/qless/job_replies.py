@@ -22,10 +22,10 @@ from .state import QlessState
 
 #: Number of jobs that are popped or written in one slice.
 JOBS_BATCH_SIZE: Final = 20
-#: Rows that one slice joins, if the reply is larger than this.
+#: Number of rows that one slice joins if the reply is larger than MAX_JOINED_BYTES.
 ROWS_BATCH_SIZE: Final = 200
 MAX_JOINED_BYTES: Final = 1 << 20
-#: Up to this number of jobs is popped or written in one step.
+#: Maximum number of jobs that are popped or written in one step.
 MAX_JOBS_PER_STEP: Final = 50
 #: Number of arguments that one slice of a command without a reply uses.
 ARGUMENTS_BATCH_SIZE: Final = 100
@@ -97,13 +97,13 @@ def _pop(
     jobs: list[Job],
     popped: PoppedJobs | None,
 ) -> Generator[None, None, Reply]:
-    """Pop until there are enough jobs, no more jobs, or the reply has its maximum size. `jobs` are
-    the first ones. The command pushes as many recurring jobs as a small pop may push. `popped` is
-    None outside of a transaction. If the store refuses a commit, the reply then contains the jobs
-    whose leases are durable.
+    """Pop until there are enough jobs, there are no more, or the reply reaches its maximum size.
+    `jobs` are the first ones. The command pushes as many recurring jobs as a small pop may push.
+    `popped` is None outside of a transaction. If the store refuses a commit, the reply then
+    contains the jobs whose leases are durable.
     """
     engine, reverts, turn = api.engine, api.engine.revert_count, api.engine.turn
-    is_alone = popped is None
+    outside_exec = popped is None
     popped = PoppedJobs(engine) if popped is None else popped
     popped.add(jobs)
     rows: dict[int, Row] = {}
@@ -127,14 +127,14 @@ def _pop(
         if has_more:
             yield
             has_more = engine.revert_count == reverts
-    while is_alone and engine.revert_count == reverts and engine.is_turn_uncommitted(turn):
+    while outside_exec and engine.revert_count == reverts and engine.is_turn_uncommitted(turn):
         api.hub.awaits_commit = True
         yield
     if engine.revert_count != reverts:
         rows = {job.seq: rows[job.seq] for job in popped.held() if job.seq in rows}
         if not rows:
             raise ChangeRefused
-    api.hub.is_durable = is_alone
+    api.hub.is_durable = outside_exec
     return (yield from finish_in_slices(list(rows.values()), finish))
 
 
@@ -142,7 +142,7 @@ def finish_in_slices(
     rows: list[Row], finish: Callable[[list[Any]], Reply]
 ) -> Generator[None, None, Reply]:
     """Make a JSON list of rows. For a large list, `finish` gets parts of it, which are not copied.
-    A function that makes a list of the rows gets the rows.
+    If `finish` is `list`, it gets the rows themselves.
     """
     if finish is list or sum(map(len, rows)) <= MAX_JOINED_BYTES:
         return finish(rows)
@@ -166,8 +166,8 @@ def encode_job(q: QlessState, job: Job, write: JobWriter) -> bytes:
 def _encode_job_in_slices(
     q: QlessState, job: Job, write: JobWriter, popped_at: int | None = None
 ) -> Generator[None, None, Row]:
-    """Encode a job, large data in slices. Return an empty text if it is removed meanwhile, or if a
-    popped job dies because its data is damaged.
+    """Encode a job, large data in slices. Return empty bytes if it is removed in the meantime, or
+    if a popped job dies because its data is damaged.
     """
     engine = q.engine
     if not is_large(engine, job):

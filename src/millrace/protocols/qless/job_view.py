@@ -112,8 +112,8 @@ def with_data_in_slices(
 
 
 def _boundary(data: bytes, end: int) -> int:
-    """Return a position up to `end` that is not within a character of UTF-8. In bytes that are not
-    UTF-8, more than three continuation bytes can precede any position.
+    """Return a position up to `end` that is not inside a UTF-8 character. In bytes that are not
+    valid UTF-8, more than three continuation bytes can precede any position.
     """
     if end >= len(data):
         return len(data)

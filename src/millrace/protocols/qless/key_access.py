@@ -10,8 +10,8 @@ from millrace.protocols.errors import ClientError
 
 from .commands import (
     WRONG_TYPE,
+    clip_argument,
     parse_integer,
-    quote_argument,
 )
 from .scratch import key_type_of
 from .writable_keys import writable_key_type
@@ -54,7 +54,7 @@ def require_scratch_keys(*keys: bytes) -> None:
     for key in keys:
         if key.startswith(QLESS_PREFIX):
             raise ClientError(
-                f"ERR '{quote_argument(key)}' belongs to Qless: only Qless commands can change it"
+                f"ERR '{clip_argument(key)}' belongs to Qless: only Qless commands can change it"
             )
 
 

@@ -13,7 +13,7 @@ from millrace.protocols.slices import filter_in_slices, free_in_slices
 from .commands import (
     ANY,
     NEVER_WAITS,
-    READS,
+    READ_ONLY,
     SYNTAX,
     Answer,
     Command,
@@ -177,14 +177,14 @@ def _with_ok(work: Iterable[None]) -> Slices:
 
 
 COMMANDS: Final = {
-    b"KEYS": Command(_keys, 1, 1, READS),
-    b"DBSIZE": Command(_dbsize, 0, 0, READS),
-    b"EXISTS": Command(_exists, 1, ANY, READS),
-    b"TYPE": Command(_type, 1, 1, READS),
+    b"KEYS": Command(_keys, 1, 1, READ_ONLY),
+    b"DBSIZE": Command(_dbsize, 0, 0, READ_ONLY),
+    b"EXISTS": Command(_exists, 1, ANY, READ_ONLY),
+    b"TYPE": Command(_type, 1, 1, READ_ONLY),
     b"DEL": Command(_del, 1, ANY),
-    b"TTL": Command(_ttl, 1, 1, READS),
+    b"TTL": Command(_ttl, 1, 1, READ_ONLY),
     b"EXPIRE": Command(_expire, 2, 2, NEVER_WAITS),
     b"FLUSHDB": Command(_flushdb, 0, 1),
     b"FLUSHALL": Command(_flushall, 0, 1),
-    b"SCAN": Command(_scan, 1, 5, READS),
+    b"SCAN": Command(_scan, 1, 5, READ_ONLY),
 }

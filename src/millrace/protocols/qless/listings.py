@@ -266,7 +266,7 @@ def _tagged(q: QlessState, tag: str, offset: int, count: int) -> Generator[None,
 
 
 def tags_top(q: QlessState, args: Args) -> Any:
-    """Return the tags of two jobs or more, the most used first. Arguments: offset, count."""
+    """Return the tags that two or more jobs have, the most used first. Arguments: offset, count."""
     offset = int(parse_number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(parse_number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
     return run_if_short(_most_used(q, offset, count))
@@ -315,11 +315,11 @@ def _stats(q: QlessState, now: int, queue: str, day_number: int) -> Generator[No
         day = QueueDay(queue, day_number)
     return lua.encode(
         {
-            "run": _spread(day.run, with_histogram=with_histogram),
+            "run": _summary_fields(day.run, with_histogram=with_histogram),
             "failures": day.failed,
             "retries": day.retries,
             "failed": failed,
-            "wait": _spread(day.wait, with_histogram=with_histogram),
+            "wait": _summary_fields(day.wait, with_histogram=with_histogram),
         }
     )
 
@@ -343,7 +343,7 @@ def failed_on(q: QlessState, queue: str, day_number: int) -> Generator[None, Non
     return count
 
 
-def _spread(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:
+def _summary_fields(spread: DurationSummary, *, with_histogram: bool) -> dict[str, Any]:
     """Return statistics with the keys of qless-core and the keys of the spec."""
     slots = spread.histogram if with_histogram else {}
     return {

@@ -53,7 +53,7 @@ def pop(q: QlessState, now: int, args: Args) -> list[Job]:
 
 
 def pop_some(q: QlessState, now: int, args: Args, limits: PopLimits | None) -> list[Job]:
-    """Pop jobs for one slice of a command with these limits, or for a command of one slice."""
+    """Pop jobs for one slice of a command. `limits` is None for a command with a single slice."""
     local = text(args, 0, "Queue(): no queue name provided")
     queue = q.queue_name(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')

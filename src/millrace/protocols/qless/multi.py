@@ -10,7 +10,7 @@ from millrace.protocols.errors import ClientError
 from .commands import (
     ANY,
     NEVER_WAITS,
-    READS,
+    READ_ONLY,
     UNQUEUED,
     Answer,
     Command,
@@ -26,7 +26,7 @@ from .resp import (
     Simple,
 )
 from .scratch import ScratchKeys, scratch_prefix
-from .transactions import Queued, QueuedCommands, WorkStep
+from .transactions import QueuedCommand, QueuedCommands, WorkStep
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -39,7 +39,7 @@ TOO_MANY_COMMANDS: Final = (
     "and must not exceed the maximum request size"
 )
 #: Maximum number of keys that a client may watch. The content of the first ones is compared; any
-#: change counts as a change of the others.
+#: change counts as a change to the others.
 MAX_WATCHED_KEYS: Final = 1000
 MAX_COMPARED_KEYS: Final = 50
 MAX_WATCHED_NAME: Final = 1000
@@ -54,7 +54,7 @@ class Multi:
 
     def __init__(self) -> None:
         #: The commands for EXEC, their size, and whether one of them was invalid.
-        self.queued: list[Queued] | None = None
+        self.queued: list[QueuedCommand] | None = None
         self.size = 0
         self.has_invalid_command = False
         #: The watched keys, with the content of each key of Qless, and whether a key has changed.
@@ -68,7 +68,7 @@ class Multi:
         self.has_invalid_command = False
 
     def unwatch(self, scratch: ScratchKeys) -> None:
-        """Watch no more keys."""
+        """Stop watching all keys."""
         for database, key in self.watched:
             scratch.unwatch(scratch_prefix(database) + key, self)
         self.watched.clear()
@@ -117,7 +117,7 @@ def queue_command(connection: "QlessConnection", command: Command, words: list[b
         state.has_invalid_command = True
         connection.reply_error(Error(TOO_MANY_COMMANDS))
     else:
-        state.queued.append(Queued(command, words))
+        state.queued.append(QueuedCommand(command, words))
         connection.reply_value(Simple("QUEUED"))
 
 
@@ -141,7 +141,7 @@ def execute(connection: "QlessConnection", args: list[bytes], now: int) -> Answe
     if has_changed:
         return NO_LIST
     state.size = size
-    if all(command.flags & READS for command, _ in queued):
+    if all(command.flags & READ_ONLY for command, _ in queued):
         return _run_queued(connection, QueuedCommands(connection, queued, None, now).run())
     record = hub.transactions.new_record(queued, size, now)
     return _run_queued(
@@ -157,7 +157,9 @@ def _run_queued(connection: "QlessConnection", work: Slices) -> Slices:
 
 
 def _carry_out(connection: "QlessConnection", transaction: QueuedCommands) -> Slices:
-    """Run a transaction with changes: its first step here, the others by the hub."""
+    """Run a transaction with changes: this function runs the first step, and the hub runs the
+    others.
+    """
     step = WorkStep(transaction.run())
     answer: Any = step()
     if answer is step:

@@ -10,12 +10,13 @@ Two different names never map to the same text, and every name is returned exact
 import re
 from typing import Final
 
-#: The character of a byte is this number plus the byte; bytes below 0x80 are always valid.
+#: The code point for a byte is this number plus the byte; bytes below 0x80 are always valid.
 ESCAPE_BASE: Final = 0x10FE00
-_SURROGATES: Final = 0xDC00
+_SURROGATE_BASE: Final = 0xDC00
 #: First bytes of the UTF-8 form of every escaped byte.
 _MARK: Final = b"\xf4\x8f"
-#: A run of escaped bytes. The repetition is possessive, because another one stores each character.
+#: A run of escaped bytes. The repetition is possessive, because other repetitions store each
+#: character for backtracking.
 _ESCAPED: Final = re.compile(rb"(?:\xf4\x8f[\xba\xbb][\x80-\xbf])++")
 _ORIGINALS: Final = {
     chr(ESCAPE_BASE + byte).encode(): bytes((byte,)) for byte in range(0x80, 0x100)
@@ -27,7 +28,7 @@ def _escape_bytes(word: bytes) -> str:
 
 
 _ESCAPES: Final[dict[int, str]] = {
-    **{_SURROGATES + byte: chr(ESCAPE_BASE + byte) for byte in range(0x80, 0x100)},
+    **{_SURROGATE_BASE + byte: chr(ESCAPE_BASE + byte) for byte in range(0x80, 0x100)},
     **{
         ESCAPE_BASE + byte: _escape_bytes(chr(ESCAPE_BASE + byte).encode())
         for byte in range(0x80, 0x100)
@@ -56,7 +57,7 @@ def restore_bytes(data: bytes) -> bytes:
 
 def _restore(match: re.Match[bytes]) -> bytes:
     run = match[0]
-    # The byte is the lowest byte of the number of its character.
+    # The byte is the lowest byte of its code point.
     return _ORIGINALS.get(run) or run.decode().encode("utf-32-le")[::4]
 
 
@@ -68,7 +69,7 @@ _BACKSLASH_OR_ESCAPE: Final = re.compile(
 
 
 def escape_json(data: bytes) -> bytes:
-    """Convert JSON with names in its strings to UTF-8 JSON with the text of the names."""
+    """Convert JSON that contains names as sent by clients to UTF-8 JSON with the decoded names."""
     if not data.isascii() and (_MARK in data or not _is_utf8(data)):
         data = decode_name(data).encode()
     if data.find(b"\\u") >= 0:

@@ -58,7 +58,9 @@ class QlessOptions:
         self._limit_queues()
 
     def allows(self, option: str) -> bool:
-        """Return whether clients of the port see an option: of all queues, or of an allowed one."""
+        """Return whether clients of the port may see an option: one for all queues, or for an
+        allowed queue.
+        """
         queue = queue_of_option(option)
         return queue is None or self._names.hub.allows(queue)
 
@@ -70,12 +72,12 @@ class QlessOptions:
 
     def check_change(self, option: str) -> None:
         """Raise an error if the caller may not change the option. With a rule for queues, it may
-        change only the options of single queues.
+        change only the options of individual queues.
         """
         self.check(option)
         if self._engine.caller.rule is not None and queue_of_option(option) is None:
             raise QueueRefused(
-                "options of all queues are not allowed on this port: it has a rule for queues"
+                "options of all queues cannot be changed on this port: it has a rule for queues"
             )
 
     def set(self, option: str, value: str | None) -> None:
@@ -123,7 +125,9 @@ class QlessOptions:
         return None if value is None else lua.tonumber(value.encode())
 
     def heartbeat(self, queue: str) -> int:
-        """Return the lock duration of a queue. The spec and qless-core differ in the option."""
+        """Return the lock duration of a queue. The spec and qless-core use different names for the
+        option.
+        """
         if not self.config:
             return self._default_heartbeat
         queue = self._names.client_name(queue)

@@ -1,4 +1,4 @@
-"""The durable part of a long command, which decides how its refusal is described."""
+"""Tracks which part of a long command is durable, to choose the error message if it is refused."""
 
 from millrace.engine.engine import Engine
 
@@ -38,14 +38,14 @@ class CommandProgress:
         return self._engine.revert_count != self._reverts
 
     @property
-    def is_partly_made(self) -> bool:
+    def may_be_partly_committed(self) -> bool:
         """Whether an earlier turn may have committed changes of the command."""
         return self._is_committed or self._first_turn < self._last_turn
 
     @property
-    def must_settle(self) -> bool:
-        """Whether a refused commit could undo only a part of the changes, which would refuse the
-        reply as if nothing had been changed.
+    def must_wait_for_commit(self) -> bool:
+        """Whether a refused commit could undo only part of the changes, although the client would
+        then get an error reply as if nothing had been changed.
         """
         return 0 <= self._first_turn < self._engine.turn
 

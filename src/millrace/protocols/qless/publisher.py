@@ -1,4 +1,4 @@
-"""The messages that Qless publishes: the log, the events of tracked jobs and of workers."""
+"""The messages that Qless publishes: the log, and the events of tracked jobs and workers."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ _UNPREFIXED_EVENTS: Final = frozenset(
 
 
 class Publisher:
-    """Publishes events of the queues that the port allows. Operators change all jobs."""
+    """Publishes events of the queues that the port allows. Operators can change all jobs."""
 
     def __init__(self, engine: Engine, names: DatabaseNames, pubsub: "PubSub") -> None:
         self._engine = engine
@@ -76,13 +76,13 @@ class Publisher:
             self.publish(event, encode_name(self._names.client_name(jid)))
 
     def tracking(self, event: str, jid: str) -> None:
-        """Publish that an operator has started or ended the tracking of an id."""
+        """Publish that an operator has started or stopped tracking an id."""
         if self._is_shown(jid, unknown=False):
             self.publish(event, jid.encode())
 
     def _is_shown(self, jid: str, *, unknown: bool) -> bool:
-        """Return whether the port allows the queue of a job: an operator may have changed the job.
-        Return `unknown` on a port with a rule if the job does not exist.
+        """Return whether the port allows the queue of a job. This is needed because an operator may
+        have changed the job. Return `unknown` on a port with a rule if the job does not exist.
         """
         rule = self._names.hub.rule
         if rule is None:

@@ -45,8 +45,8 @@ class PubSub:
         self.patterns: dict[bytes, Subscribers] = {}
 
     def publish(self, channel: bytes, payload: bytes, *, changes: bool) -> int:
-        """Send a message to all subscribers, and return their number. `changes`: it reports a
-        change.
+        """Send a message to all subscribers, and return their number. `reports_change` tells
+        whether it reports a change.
         """
         receivers = 0
         subscribers = self.channels.get(channel)

@@ -92,7 +92,7 @@ def put(
         blockers = _blockers_of_new(q, jid, depends, staged)
         job = _create(q, now, queue, jid, klass, data, due, retries, blockers, details)
     else:
-        is_listed = bool(depends) or (staged is not None and staged.is_listed)
+        is_listed = bool(depends) or (staged is not None and staged.has_names)
         replaced = blocker_seqs(q, job.seq, depends, staged) if is_listed else None
         _move(q, now, args, queue, job, klass, data, due, retries, replaced)
         q.engine.set_tags(job, tagged)
@@ -186,7 +186,7 @@ def due_time(q: QlessState, job: Job, due: int) -> int:
 
 def put_again(q: QlessState, now: int, job: Job, queue: str, due: int) -> None:
     """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
-    `due` uses the clock of the other times of the job.
+    `due` uses the same clock as the other times of the job.
     """
     details, job_time = ensure_details(job), q.engine.time_of(job, now)
     details.add_entry("put", job_time, q.options.max_history, {"q": queue})
@@ -206,8 +206,8 @@ def put_again(q: QlessState, now: int, job: Job, queue: str, due: int) -> None:
 def blocker_seqs(
     q: QlessState, seq: int, depends: list[str], staged: StagedJobs | None
 ) -> list[int]:
-    """Return the existing jobs of these jids. The engine ignores completed jobs. Of staged
-    dependencies of the job with this seq, return only the first one.
+    """Return the seqs of the existing jobs with these jids. The engine ignores completed jobs. Of
+    staged dependencies of the job with this seq, return only the first one.
     """
     if staged is not None:
         return staged.first(seq)

@@ -272,7 +272,7 @@ TrackedJobs = list[tuple[str, Job | None]]
 
 
 def tracked_jobs(q: QlessState) -> Generator[None, None, TrackedJobs]:
-    """Return the tracked ids of the current database, each with its job, by the start of the
+    """Return the tracked ids of the current database, each with its job, ordered by the start of
     tracking, in slices.
     """
     known = q.engine.annotations.tracked

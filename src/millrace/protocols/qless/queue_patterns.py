@@ -165,7 +165,7 @@ def remove_patterns(q: QlessState, name: str) -> bool:
 
 
 def _check_rule(q: QlessState) -> None:
-    """Refuse a change on a port with a rule for queues: patterns apply to all queues."""
+    """ErrorHandler a change on a port with a rule for queues: patterns apply to all queues."""
     if q.hub.rule is not None:
         raise QueueRefused("patterns are not allowed on this port: it has a rule for queues")
 

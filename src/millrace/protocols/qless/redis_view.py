@@ -115,8 +115,8 @@ class RedisView:
         return count
 
     def version(self, key: bytes) -> Hashable:
-        """Return a version for a key with a large number of members: of the queue of its jobs, or
-        else of the engine. Return None for any other key; its content is compared instead.
+        """Return a version for a key with a large number of members: that of the queue of its jobs,
+        or else of the engine. Return None for any other key; its content is compared instead.
         """
         found = self._find(key)
         if found is None or found.read_in_slices is None:
@@ -302,9 +302,9 @@ class RedisView:
     def _tag(self, tag: str) -> Key:
         tag_times = self.qless.tags.get(tag, {})
 
-        def rows(now: bool) -> Iterator[tuple[bytes, float] | None]:
+        def rows(at_once: bool) -> Iterator[tuple[bytes, float] | None]:
             items: Iterable[Any] = tag_times.items()
-            if not now:
+            if not at_once:
                 items = items_to_examine(tag_times, self.engine.tables.jobs)
             for item in items:
                 job = None if item is None else self.engine.job(item[0])
@@ -331,30 +331,30 @@ class RedisView:
                     yield None
             yield (encode_name(tag), float(count)) if count else None
 
-    def _groups(self, now: bool) -> Iterator[Any]:
+    def _groups(self, at_once: bool) -> Iterator[Any]:
         """Return the groups of failures, without sorting the failures, and None for a failure of
         another database or of a group that was returned before.
         """
         known: set[str] = set()
-        for job in self._failed_jobs(now):
+        for job in self._failed_jobs(at_once):
             mine = job is not None and self.qless.is_in_database(job.queue)
             group = queries.group_of(job) if job is not None and mine else None
             yield None if group is None or group in known else encode_name(group)
             if group is not None:
                 known.add(group)
 
-    def _failed_jobs(self, now: bool) -> Iterator[Job | None]:
+    def _failed_jobs(self, at_once: bool) -> Iterator[Job | None]:
         tables = self.engine.tables
         return chain(
-            self._jobs.examine(tables.dead, now=now),
-            self._jobs.examine(tables.dead_untrimmed, now=now),
+            self._jobs.examine(tables.dead, at_once=at_once),
+            self._jobs.examine(tables.dead_untrimmed, at_once=at_once),
         )
 
     def _failed(self, group: str) -> Key:
         """Return the failures, the newest first."""
 
-        def rows(now: bool) -> Iterator[tuple[bytes, float] | None]:
-            for number, job in enumerate(self._failed_jobs(now)):
+        def rows(at_once: bool) -> Iterator[tuple[bytes, float] | None]:
+            for number, job in enumerate(self._failed_jobs(at_once)):
                 if job is None or not self.qless.is_in_database(job.queue):
                     yield None
                     continue
@@ -424,7 +424,7 @@ class RedisView:
             return None
         if name == "stats":
             return self._stats_key(found)
-        return hash_key(lambda: fields.of_spread(found.wait if name == "wait" else found.run))
+        return hash_key(lambda: fields.of_durations(found.wait if name == "wait" else found.run))
 
     def _stats_key(self, day: QueueDay) -> Key:
         """Return the counts of a day, one of which requires a scan of all failed jobs."""

@@ -44,7 +44,7 @@ class Position(msgspec.Struct, array_like=True):
 
 
 class _Head(msgspec.Struct, array_like=True):
-    #: The server's time of EXEC.
+    #: The server's time at EXEC.
     now: int
     #: The lengths of the words of each command.
     lengths: list[list[int]]
@@ -105,7 +105,7 @@ class RedoRecord:
         self._piece_count += 1
 
     def move_to(self, position: Position) -> None:
-        """Record the position of the transaction, in the turn of the changes before it."""
+        """Record the position of the transaction, in the same turn as the changes before it."""
         if not self._piece_count:
             for _ in self.write():
                 pass
@@ -117,7 +117,7 @@ class RedoRecord:
         return None if recorded is None else _decode_position(recorded)
 
     def end(self) -> None:
-        """Record that the transaction has ended, in the turn of its last changes."""
+        """Record that the transaction has ended, in the same turn as its last changes."""
         self._engine.set_setting(f"{self._key}{POSITION}", None)
         if not self.is_large:
             for _ in self.delete():
@@ -147,8 +147,8 @@ def _parts(words: list[bytes]) -> Iterable[bytes]:
 
 
 def recorded_transactions(engine: "Engine") -> list[RedoRecord]:
-    """The transactions that a crash has interrupted, in their order. Records without a position are
-    deleted.
+    """The transactions that a crash has interrupted, in their original order. Records without a
+    position are deleted.
     """
     found: dict[str, dict[str, bytes]] = {}
     for key, value in engine.settings.items():

@@ -251,7 +251,7 @@ class RequestBuffer:
         return argument
 
     def _large_block(self) -> bytes | None:
-        """As `_block`, but move each part when it arrives: a copy of 63 MiB takes 20 ms."""
+        """Like `_block`, but move each part when it arrives: a copy of 63 MiB takes 20 ms."""
         buffer, large = self._buffer, self._large
         missing = self._size - large.tell()
         if missing:

@@ -1,4 +1,4 @@
-"""The section of Qless in the configuration."""
+"""The Qless section of the configuration."""
 
 from typing import Annotated, Final
 

@@ -14,13 +14,15 @@ from .connection import QlessConnection
 from .hub import QlessHub
 from .redo import RedoRecord, recorded_transactions
 from .settings import QlessConfig
-from .transactions import Queued, QueuedCommands, WorkStep
+from .transactions import QueuedCommand, QueuedCommands, WorkStep
 
 log = logging.getLogger(__name__)
 
 
 class QlessPolicy(RetryPolicy):
-    """A job is ready again immediately, `retries` times; then it is failed until a client acts."""
+    """A failed job is ready again immediately, up to `retries` times. Then it stays failed until a
+    client acts.
+    """
 
     dead_retention = FOREVER
 
@@ -40,11 +42,11 @@ def make_hub(settings: QlessConfig, context: HubContext) -> QlessHub:
     )
     api = QlessApi(hub)
     if settings.port is not None or settings.socket:
-        api.qless.refresh()  # at the start, so that the first command does not delay other clients
+        api.qless.refresh()  # at startup, so that the first command does not delay other clients
     for record in recorded_transactions(hub.engine):
         try:
             _resume(hub, record)
-        except Exception:  # a defect must not prevent every start
+        except Exception:  # a bug must not make every start fail
             log.exception(
                 "Could not complete a transaction that the last shutdown or crash interrupted."
             )
@@ -57,7 +59,7 @@ def _resume(hub: QlessHub, record: RedoRecord) -> None:
     connection = QlessConnection(hub)
     hub.connections.discard(connection)
     commands = QlessConnection.commands
-    queued = [Queued(commands[words[0].upper()], words) for words in record.commands]
+    queued = [QueuedCommand(commands[words[0].upper()], words) for words in record.commands]
     step = WorkStep(QueuedCommands(connection, queued, record, record.now).resume())
     hub.transactions.finish(hub.transactions.start(step, connection), hub.started_at)
 

@@ -86,7 +86,7 @@ class QlessState(DatabaseNames):
         #: Time of the first put of each queue, by the callers' clocks.
         self.first_seen: dict[str, int] = {}
         #: Queues that were paused before their first job was put.
-        self.paused_ahead: set[str] = set()
+        self.paused_in_advance: set[str] = set()
         #: Queues whose names a client has removed. Their jobs and statistics stay until a flush.
         self.forgotten: set[str] = set()
         self.throttles = Throttles(self)
@@ -103,14 +103,14 @@ class QlessState(DatabaseNames):
         self._built_for = (engine.revert_count, engine.flush_count)
         self.options.load()
         self.first_seen.clear()
-        self.paused_ahead.clear()
+        self.paused_in_advance.clear()
         for key, value in engine.settings.items():
             if key.startswith(_QUEUE_PREFIX):
                 if self.hub.allows(key[len(_QUEUE_PREFIX) :]):
                     self.first_seen[key[len(_QUEUE_PREFIX) :]] = int(value)
             elif key.startswith(_PAUSED_PREFIX):
                 if self.hub.allows(key[len(_PAUSED_PREFIX) :]):
-                    self.paused_ahead.add(key[len(_PAUSED_PREFIX) :])
+                    self.paused_in_advance.add(key[len(_PAUSED_PREFIX) :])
             elif key.startswith(WORKER_PREFIX):
                 self.workers.last_seen.setdefault(key[len(WORKER_PREFIX) :], int(value))
 
@@ -125,7 +125,7 @@ class QlessState(DatabaseNames):
 
     def remove_settings(self, *, all_databases: bool) -> Iterator[None]:
         """Remove the settings, empty queues and statistics of the current or of all databases.
-        Yield after some settings.
+        Yield after each batch of settings.
         """
         for number, (key, value) in enumerate(list(self.engine.settings.items()), 1):
             if number % SETTINGS_BATCH_SIZE == 0:
@@ -230,12 +230,12 @@ class QlessState(DatabaseNames):
 
     @property
     def tracked(self) -> dict[str, int]:
-        """Return the tracked ids of all databases, with the start of the tracking."""
+        """Return the tracked ids of all databases, with the time when tracking started."""
         return self.engine.annotations.tracked
 
     def lists_tracked(self, jid: str, job: Job | None) -> bool:
-        """Return whether clients see a tracked id, whose job is visible to them or None. On a port
-        with a rule for queues, the job must exist, because its queue decides.
+        """Return whether clients see a tracked id. `job` is its job if it is visible to them, or
+        else None. On a port with a rule for queues, the job must exist, because its queue decides.
         """
         if job is None:
             return self.hub.rule is None and self.is_in_database(jid)
@@ -278,7 +278,7 @@ class QlessState(DatabaseNames):
 
     def is_paused(self, queue: str) -> bool:
         known = self.engine.queue(queue)
-        return (known is not None and known.paused) or queue in self.paused_ahead
+        return (known is not None and known.paused) or queue in self.paused_in_advance
 
     def pause(self, queue: str, now: int, *, paused: bool) -> None:
         """Pause or unpause a queue. For a queue that does not exist, record this until its first
@@ -288,19 +288,19 @@ class QlessState(DatabaseNames):
         if known is not None and known.registered:
             self.engine.pause(queue, paused=paused, now=now)
             paused = False
-        if paused != (queue in self.paused_ahead):
-            self._pause_ahead(queue, paused=paused)
+        if paused != (queue in self.paused_in_advance):
+            self._pause_in_advance(queue, paused=paused)
 
-    def _pause_ahead(self, queue: str, *, paused: bool) -> None:
+    def _pause_in_advance(self, queue: str, *, paused: bool) -> None:
         if paused:
-            self.paused_ahead.add(queue)
+            self.paused_in_advance.add(queue)
         else:
-            self.paused_ahead.discard(queue)
+            self.paused_in_advance.discard(queue)
         self.engine.set_setting(_PAUSED_PREFIX + queue, b"" if paused else None)
 
     def register_queue(self, queue: str, now: int) -> None:
         """Record a put into a queue. Queues are listed by the time of their first put."""
-        if queue in self.paused_ahead:
+        if queue in self.paused_in_advance:
             self.engine.open_queue(queue)
             self.pause(queue, now, paused=True)
         key = _QUEUE_PREFIX + queue

@@ -54,7 +54,7 @@ class Throttles:
         return 0 if limit is None else limit.maximum
 
     def ttl(self, tid: str, now: int) -> int:
-        """Return the seconds to live, as in Redis: -1 for a permanent limit, -2 for none."""
+        """Return the time to live in seconds, as in Redis: -1 means permanent, -2 means none."""
         limit = self.limit(tid, now)
         if limit is None:
             return -2
@@ -118,8 +118,8 @@ class Throttles:
                     usage.setdefault(tid, self._limits.usage(tid))
 
     def has_room_again(self, job: Job, usage: dict[str, int], now: int) -> bool:
-        """Return whether a job that has lost its lock may get another one: within its limits, or
-        in place of the old one.
+        """Return whether a job that has lost its lock may get another one: its limits have room, or
+        it counts in place of the old one.
         """
         return all(
             self._limits.has_room(tid, now) or self._limits.usage(tid) < before

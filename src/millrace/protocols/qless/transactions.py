@@ -34,7 +34,7 @@ MAX_EXCLUSIVE_STEPS: Final = 500
 NEXT_STEP: Final = "transactions"
 
 
-class Queued(NamedTuple):
+class QueuedCommand(NamedTuple):
     """A command between MULTI and EXEC: its name and arguments."""
 
     command: "Command"
@@ -81,7 +81,11 @@ class QueuedCommands:
     )
 
     def __init__(
-        self, connection: "QlessConnection", queued: list[Queued], redo: RedoRecord | None, now: int
+        self,
+        connection: "QlessConnection",
+        queued: list[QueuedCommand],
+        redo: RedoRecord | None,
+        now: int,
     ) -> None:
         self._connection = connection
         self._engine = connection.engine
@@ -144,7 +148,7 @@ class QueuedCommands:
 
     def _run_commands(self) -> Iterator[None]:
         connection, parts, redo = self._connection, self._parts, self._redo
-        if redo is not None and redo.is_large and not redo.is_written and self._takes_steps():
+        if redo is not None and redo.is_large and not redo.is_written and self._needs_steps():
             for _ in redo.write():
                 yield from self._pause()
         room = MAX_REPLY_BYTES - sum(map(len, parts))
@@ -175,7 +179,7 @@ class QueuedCommands:
             if self._is_pop:
                 self._popped[number] = popped
 
-    def _takes_steps(self) -> bool:
+    def _needs_steps(self) -> bool:
         return len(self._queued) >= STEP_COST and not self._engine.unavailable_reason
 
     def _finish(self, work: Generator[None, None, Any]) -> Generator[None, None, Any]:
@@ -208,7 +212,9 @@ class QueuedCommands:
         self._version = self._engine.version
 
     def _end(self) -> Iterator[None]:
-        """Wait until the last step is durable, so that its refusal cannot undo a part."""
+        """Wait until the last step is durable, so that its refusal cannot undo part of the
+        transaction.
+        """
         redo, engine = self._redo, self._engine
         if redo is None or redo.position() is None:
             return  # one step
@@ -276,7 +282,7 @@ class RunningTransactions:
         #: The last step only waits for a commit or a payload.
         self.step_waits = False
 
-    def new_record(self, queued: list[Queued], size: int, now: int) -> RedoRecord:
+    def new_record(self, queued: list[QueuedCommand], size: int, now: int) -> RedoRecord:
         """Return the record of a new transaction of at most `size` bytes. Its name is unique, even
         across restarts.
         """
@@ -311,7 +317,9 @@ class RunningTransactions:
             self._hub.engine.set_alarm((self._hub, NEXT_STEP), 0)
 
     def release(self, owner: "QlessConnection") -> None:
-        """Let the other clients continue: all changes of a transaction are made, not committed."""
+        """Let the other clients continue: all changes of the transaction have been made but not yet
+        committed.
+        """
         if self.exclusive is not None and self.exclusive.owner is owner:
             self.exclusive = None
 

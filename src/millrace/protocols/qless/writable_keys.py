@@ -10,7 +10,7 @@ from millrace.protocols.errors import ClientError
 
 from . import fields, queue_patterns
 from . import lua_values as lua
-from .commands import quote_argument
+from .commands import clip_argument
 from .computed_keys import Key, Scores, hash_key, list_key, sorted_scores, zset_key
 from .errors import ChangeRefused
 from .names import decode_name, encode_name
@@ -35,8 +35,8 @@ class WritableKeys:
         self.qless = qless
 
     def throttle(self, name: str) -> Key | None:
-        """Return a throttle, or the set of jobs that hold it or wait for it. A queue may have the
-        name of such a set.
+        """Return a throttle, or the set of jobs that hold it or wait for it. The name of a queue
+        may look like the name of such a set.
         """
         throttles, qless = self.qless.throttles, self.qless
         full_name = qless.engine_throttle_name(name)
@@ -59,7 +59,7 @@ class WritableKeys:
         )
 
     def waiting_for(self, jobs: list[Job]) -> Scores:
-        """Return throttled jobs by the start of their wait."""
+        """Return throttled jobs, ordered by the time at which they began to wait."""
         found = ((job, read_details(job).parked) for job in jobs)
         local = self.qless.client_name
         return sorted_scores(
@@ -101,7 +101,7 @@ class WritableKeys:
                 raise ClientError("ERR the maximum of a throttle must be a number")
             maximum = found
         if unknown := fields.keys() - {b"id", b"maximum"}:
-            raise ClientError(f"ERR a throttle has no field '{quote_argument(min(unknown))}'")
+            raise ClientError(f"ERR a throttle has no field '{clip_argument(min(unknown))}'")
         throttles.set(tid, maximum, 0, now)
         return len(fields) if limit is None else 0
 
