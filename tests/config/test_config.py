@@ -74,7 +74,7 @@ def only(*served: str) -> dict[str, str]:
 # Sources of values
 
 
-def test_without_any_source_the_defaults_hold():
+def test_without_any_source_the_defaults_apply():
     found = loaded()
     assert found.config == Config()
     assert set(found.sources.values()) == {"default"}
@@ -101,7 +101,7 @@ def test_without_any_source_the_defaults_hold():
     assert found.config.journal.outbox_max == 256 * MIB
 
 
-def test_the_file_is_overridden_by_the_environment_and_that_by_flags():
+def test_the_environment_overrides_the_file_and_flags_override_both():
     write("""
         [server]
         data = "file"
@@ -330,7 +330,7 @@ def test_no_representation_of_a_configuration_shows_its_password():
     assert "password=''" in repr(Config())
 
 
-def test_a_password_of_the_wrong_type_is_not_shown_either():
+def test_a_password_of_the_wrong_type_is_not_shown():
     write("faktory.password = 12345")
     (problem,) = problems()
     assert problem.startswith("millrace.toml:1: faktory.password: expected a quoted string")
@@ -456,7 +456,7 @@ def test_an_unknown_variable_is_an_error():
     ]
 
 
-def test_variables_of_clients_and_commands_are_no_configuration():
+def test_variables_of_clients_and_commands_are_not_configuration():
     names = {CLIENT_VARIABLES[0], TOKEN, CHILD_VARIABLE, PURE_VARIABLE}
     assert names == OTHER_VARIABLES
     assert config(dict.fromkeys(names, "tcp://127.0.0.1:7419")) == Config()
@@ -490,13 +490,13 @@ def test_kubernetes_variables_of_a_service_named_millrace_are_ignored():
         (b"a = " + b"[" * 5000, "millrace.toml: not valid TOML: "),
     ],
 )
-def test_a_file_that_is_no_toml(text: bytes, problem: str):
+def test_a_file_that_is_not_toml(text: bytes, problem: str):
     Path("millrace.toml").write_bytes(text)
     (found,) = problems()
     assert found.startswith(problem)
 
 
-def test_a_file_that_is_no_toml_does_not_hide_other_problems():
+def test_a_file_that_is_not_toml_does_not_hide_other_problems():
     write("]")
     found = problems({"MILLRACE_FAKTORY_PORT": "x", "MILLRACE_SERVER_HOST": "0.0.0.0"})
     # The file could have contained the password, so that rule is not checked.

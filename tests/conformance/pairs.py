@@ -33,7 +33,7 @@ def work(number: int = 1, **fields: Any) -> Work:
 
 @dataclass
 class Pair:
-    """A house with a producer and a worker."""
+    """A shared server with a producer and a worker."""
 
     house: House
     pusher: Client
@@ -95,8 +95,8 @@ def lose(client: Client, held: Held) -> None:
 
 
 def outlive_lock(house: House, queue: str) -> None:
-    """A lock of Qless ends at pops: the first one warns its holder, and one after the grace period
-    takes the job. The popping worker then releases the job immediately.
+    """A Qless lock ends when jobs are popped: the first one warns its holder, and one after the
+    grace period takes the job. The popping worker then releases the job immediately.
     """
     other = house.client("qless", "popper")
     house.pass_time(HEARTBEAT)

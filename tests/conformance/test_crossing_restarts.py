@@ -9,7 +9,7 @@ from millrace.engine.states import DONE, LEASED, READY, SCHEDULED
 
 @pairs()
 def test_a_worker_completes_its_job_after_a_crash(pair):
-    """The worker reconnects under its name. A lease of Masenko ends with the connection, without a
+    """The worker reconnects under its name. A Masenko lease ends with the connection, without a
     failure.
     """
     held = pair.push_and_lease(retries=3)
@@ -25,7 +25,7 @@ def test_a_worker_completes_its_job_after_a_crash(pair):
 
 @pairs()
 def test_a_worker_completes_after_a_crash_a_job_whose_lease_was_not_committed(pair):
-    """The lease is lost, but the worker has the job. A lease of Masenko ends with its connection."""
+    """The lease is lost, but the worker has the job. A Masenko lease ends with its connection."""
     pair.pusher.push(work(1))
     pair.worker.complete(pair.worker.lease("q"))
     pair.pusher.push(work(2))

@@ -1,5 +1,5 @@
-"""The consequences of a failed attempt are the rules of the pushing protocol, for any worker: the
-number of retries, their delays, and the final state of the job.
+"""The consequences of a failed attempt follow the rules of the pushing protocol, for any worker:
+the number of retries, their delays, and the final state of the job.
 """
 
 import pytest
@@ -19,7 +19,7 @@ RESULT = b'{"done":1e400,\r\n"a":"<>"}'
 
 
 @pairs(work=("fail",))
-def test_the_retry_delay_is_the_pushers_rule(pair):
+def test_the_retry_delay_follows_the_pushers_rule(pair):
     held = pair.push_and_lease(retries=2)
     pair.house.pass_time(3.5)
     now = pair.house.now
@@ -69,7 +69,7 @@ def fail_twice(pair, **fields) -> None:
 
 
 @pairs(push=("retries",))
-def test_the_final_state_is_the_pushers_rule(pair):
+def test_the_final_state_follows_the_pushers_rule(pair):
     fail_twice(pair)
     assert pair.job.state == DEAD
     pair.worker.finds_nothing("q")

@@ -39,7 +39,7 @@ def test_a_lease_ends_with_its_connection_only_in_masenko(pair):
 
 
 @pytest.mark.parametrize("pusher", PROTOCOLS)
-def test_a_lease_of_masenko_lasts_as_long_as_its_connection(house, pusher):
+def test_a_masenko_lease_lasts_as_long_as_its_connection(house, pusher):
     house.client(pusher).push(work(ttl=100 * 86_400))
     worker = house.client("masenko")
     held = worker.lease("q")
@@ -149,7 +149,7 @@ def test_a_former_holder_cannot_end_the_next_lease(pair):
 @pytest.mark.parametrize("first", PROTOCOLS)
 @pytest.mark.parametrize("second", PROTOCOLS)
 def test_workers_of_two_jobs_with_one_id(house, first, second):
-    """Only Faktory has several jobs of one id. Each worker can end its own, in any order."""
+    """Only Faktory has several jobs with one id. Each worker can end its own, in any order."""
     for number in (1, 2):
         house.client("faktory").push(work(payload=b"[%d]" % number))
     one, two = house.client(first, "one"), house.client(second, "two")

@@ -1,4 +1,4 @@
-"""The main suite: the life of a job for each pair of pushing and working protocol."""
+"""The main suite: the life of a job for each pair of pushing and working protocols."""
 
 import pytest
 from pairs import LONG, PROTOCOLS, able, lose, outlive_lock, pairs, shown, uid, work

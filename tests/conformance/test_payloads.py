@@ -64,7 +64,7 @@ def test_an_id_in_both_directions(pair):
 
 @pytest.mark.parametrize("jid", ["job-0001", "UPPER-6BA7B810", uid(10).upper(), "x" * 300, "ż" * 8])
 @pytest.mark.parametrize("pusher", ["faktory", "qless"])
-def test_an_id_that_is_no_uuid_has_an_alias_in_workq(house, pusher, jid):
+def test_an_id_that_is_not_a_uuid_has_an_alias_in_workq(house, pusher, jid):
     house.client(pusher).push(work(id=jid))
     for protocol in ("faktory", "qless", "workq"):
         client = house.client(protocol)

@@ -1,5 +1,5 @@
 """All protocols fill one queue and workers of all protocols empty it: every job is done exactly
-once, and the counts are correct. Without sockets in an order that a seed determines, and over
+once, and the counts are correct. Without sockets in an order that a seed determines, and assert_all_completed
 sockets.
 """
 
@@ -43,7 +43,9 @@ def test_every_job_is_done_once(seed):
     while sum(done.values()) < len(PROTOCOLS) * EACH:
         if todo and random.random() < 0.5:
             protocol, number = todo.pop()
-            pushers[protocol].push(work(number, payload=marked(number), **chance(house, random)))
+            pushers[protocol].push(
+                work(number, payload=marked(number), **random_options(house, random))
+            )
         house.advance(random.randrange(SECOND if todo else 10 * SECOND))
         worker = random.choice(workers)
         if not worker.wire.waits:
@@ -62,16 +64,16 @@ def test_every_job_is_done_once(seed):
                 by[worker.speaker.protocol] += 1
     assert done == Counter(range(len(PROTOCOLS) * EACH))
     assert set(by) == set(PROTOCOLS)
-    over(house, len(done))
+    assert_all_completed(house, len(done))
 
 
-def chance(house: House, random: Random) -> dict[str, int]:
+def random_options(house: House, random: Random) -> dict[str, int]:
     """Some jobs have another priority or a due time; all have unlimited retries."""
     due = house.now + random.randrange(10 * SECOND) if random.random() < 0.2 else 0
     return {"due": due, "rank": -random.randrange(3), "retries": 100, "ttr": 3600}
 
 
-def over(house: House, count: int) -> None:
+def assert_all_completed(house: House, count: int) -> None:
     """Only completed jobs are left, in protocols that keep them."""
     engine = house.engine
     assert all(job.state == DONE for job in engine.jobs.values())

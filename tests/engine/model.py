@@ -1,6 +1,6 @@
-"""A model of the engine: jobs in plain dictionaries, moved by reading the events.
-Each event must be legal for the job in the model and must follow the rules: a leased job was the
-first of its queue, an expired lease is past its deadline, and so on.
+"""A model of the engine: jobs in plain dictionaries, updated from the events. Each event must be
+legal for the job in the model and must follow the rules: a leased job was the first of its queue,
+an expired lease is past its deadline, and so on.
 """
 
 from copy import deepcopy
@@ -139,7 +139,7 @@ class Model:
             self.position += 1
         return self.position
 
-    def _over(self, job: ModelJob, state: int) -> None:
+    def _ended(self, job: ModelJob, state: int) -> None:
         """The job blocks no other job from now on."""
         job.state = state
         if state == GONE:
@@ -189,9 +189,9 @@ class Model:
         keep_until = job.push.expires_at or self.keeping
         if keep_until > event.time:
             job.due = keep_until
-            self._over(job, DONE)
+            self._ended(job, DONE)
         else:
-            self._over(job, GONE)
+            self._ended(job, GONE)
         self.keeping = 0
 
     def _check_held(self, job: ModelJob) -> None:
@@ -216,7 +216,7 @@ class Model:
         count, job.failures = job.failures, job.failures + 1
         if job.push.retries == 0:
             self._fail_dependents(job)
-            self._over(job, GONE)
+            self._ended(job, GONE)
         elif count >= job.push.retries:
             self._bury(job, event)
         else:
@@ -228,7 +228,7 @@ class Model:
             job.state, job.due = SCHEDULED, event.due
 
     def _failed_by_workq(self, job: ModelJob, event: Event) -> None:
-        """An expiry is no failure. A failure with attempts left has no delay."""
+        """An expiry is not a failure. A failure with attempts left has no delay."""
         job.failures += event.type == "failed"
         too_often = event.type == "failed" and job.failures >= job.push.retries
         if too_often or 0 < job.push.max_attempts <= job.attempt:
@@ -246,7 +246,9 @@ class Model:
             job.state, job.due, job.place = SCHEDULED, due, BEFORE_ARRIVALS + due
 
     def _keeps_due(self, job: ModelJob, retry_due: int) -> bool:
-        """Whether a job that failed before it was due keeps its due time, because it is later."""
+        """Whether a job that failed before it was due keeps its due time because that time is later
+        than the retry.
+        """
         return job.state == SCHEDULED and job.due > retry_due
 
     def _failed_by_goqueue(self, job: ModelJob, event: Event) -> None:
@@ -296,7 +298,7 @@ class Model:
     def _evicted(self, job: ModelJob, event: Event) -> None:
         assert job.state not in {DONE, DEAD}
         assert 0 < job.push.expires_at <= event.time
-        self._over(job, GONE)
+        self._ended(job, GONE)
 
     def _requeued(self, job: ModelJob, event: Event) -> None:
         assert job.state in {SCHEDULED, DEAD}
@@ -307,7 +309,7 @@ class Model:
         self._bury(job, event)
 
     def _cancelled(self, job: ModelJob, event: Event) -> None:
-        self._over(job, GONE)
+        self._ended(job, GONE)
 
     def _purged(self, job: ModelJob, event: Event) -> None:
         assert job.state in {DONE, DEAD}
@@ -318,4 +320,4 @@ class Model:
             assert len(dead) > self.dead_max, "purged before its time"
             assert not job.push.expires_at
             assert job.due == min(dead), "the purged job was not the oldest dead job"
-        self._over(job, GONE)
+        self._ended(job, GONE)

@@ -17,7 +17,7 @@ def scene() -> Scene:
 
 
 def in_order(engine: Engine) -> list[str]:
-    """The tracked ids by the start of the tracking."""
+    """The tracked ids in the order in which tracking started."""
     tracked = engine.annotations.tracked
     return sorted(tracked, key=lambda jid: (tracked[jid], jid))
 

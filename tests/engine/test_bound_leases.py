@@ -56,7 +56,7 @@ def test_a_bound_lease_never_expires(scene, origin):
     consistent(scene.engine)
 
 
-def test_a_job_of_masenko_held_by_another_protocol_has_a_deadline(scene):
+def test_a_masenko_job_held_by_another_protocol_has_a_deadline(scene):
     job = scene.push(lease_duration=60 * SECOND)
     assert Scene.lease(scene) is job
     assert job.deadline == scene.now + 60 * SECOND
@@ -65,7 +65,7 @@ def test_a_job_of_masenko_held_by_another_protocol_has_a_deadline(scene):
     assert scene.events()[-1].group == "LeaseExpired"
 
 
-def test_a_bound_lease_by_delivery_never_expires(scene):
+def test_a_bound_lease_delivered_to_a_waiter_never_expires(scene):
     waiter = Waiter(("default",), "connection-1", MASENKO, None)
     scene.engine.add_waiter(waiter, scene.now + SECOND)
     job = scene.push()
@@ -74,7 +74,7 @@ def test_a_bound_lease_by_delivery_never_expires(scene):
     assert len(scene.engine.timers) == 0
 
 
-def test_a_bound_lease_ends_with_complete_fail_release_and_cancel(scene):
+def test_a_bound_lease_ends_on_complete_fail_release_or_cancel(scene):
     scene.complete(scene.pushed_and_leased("one"))
     scene.fail(scene.pushed_and_leased("two", retries=1))
     scene.engine.release(scene.pushed_and_leased("three"), scene.now)
@@ -293,7 +293,7 @@ def test_a_reverted_end_leaves_the_lease_with_its_open_connection(scene, store):
     scene.complete(job)
 
 
-def test_a_connection_lost_after_its_completion_was_reverted_loses_the_lease(scene, store):
+def test_a_lease_whose_completion_was_reverted_ends_with_its_lost_connection(scene, store):
     scene.pushed_and_leased(retries=1)
     commit(scene.engine, store)
     scene.complete(scene.engine.find("job-1"))
@@ -391,7 +391,7 @@ def test_no_client_can_reclaim_a_bound_lease_after_a_restart(scene, store):
     assert again.engine.reclaim_by_id("job-1", "worker-1", FAKTORY, again.now) is None
 
 
-def test_a_refused_commit_at_the_start_counts_no_failure(scene, store):
+def test_a_refused_commit_at_startup_does_not_count_as_a_failure(scene, store):
     scene.pushed_and_leased(retries=0)
     again = restarted(scene, store)
     again.engine.restoration.after_restart(again.now)
@@ -404,7 +404,7 @@ def test_a_refused_commit_at_the_start_counts_no_failure(scene, store):
     consistent(again.engine)
 
 
-def test_a_refused_commit_at_the_start_still_drops_transient_jobs(store):
+def test_a_refused_commit_at_startup_still_drops_transient_jobs(store):
     scene = Scene()
     scene.push(origin=WORKQ, transient=True)
     again = restarted(scene, store)
@@ -495,7 +495,7 @@ def test_a_job_that_is_not_ready_is_not_reclaimed(scene, store, state):
     assert job.state == state
 
 
-def test_the_record_of_a_reverted_lease_is_no_lease(scene, store):
+def test_the_record_of_a_reverted_lease_is_not_a_lease(scene, store):
     scene.push()
     commit(scene.engine, store)
     old = scene.lease()

@@ -120,7 +120,7 @@ def test_each_job_moves_before_the_next_fails(scene):
     assert fates == expected
 
 
-def test_in_a_shared_dead_queue_the_blocker_is_first_and_then_depth_first(scene):
+def test_in_a_shared_dead_queue_the_blocker_precedes_its_dependents_in_depth_first_order(scene):
     family(scene, dead_queue="dead")
     fail_root(scene)
     assert ready_jids(scene.engine, "dead") == ["root", *DEPTH_FIRST]
@@ -405,7 +405,7 @@ def test_a_purged_blocker_unblocks_jobs_that_did_not_fail_with_it(scene):
 
 
 @pytest.mark.parametrize(("origin", "state"), [(MASENKO, READY), (FAKTORY, BLOCKED)])
-def test_a_dead_blocker_is_ignored_at_the_push_of_a_masenko_job(scene, origin, state):
+def test_a_dead_blocker_is_ignored_when_a_masenko_job_is_pushed(scene, origin, state):
     dead = scene.push("dead")
     scene.engine.kill(dead, scene.now)
     job = scene.push("job", blockers=[dead.seq], origin=origin)
@@ -648,7 +648,7 @@ def blocked_count(scene: Scene) -> int:
     return len(scene.engine.blocked)
 
 
-def test_the_dependents_of_a_job_start_some_in_each_turn():
+def test_the_dependents_of_a_job_start_over_several_turns():
     scene = Scene()
     seqs = many_dependents(scene)
     scene.complete(scene.lease("roots"))
@@ -663,7 +663,7 @@ def test_the_dependents_of_a_job_start_some_in_each_turn():
     assert not any(key.startswith(CASCADE_PREFIX) for key in scene.engine.settings)
 
 
-def test_the_dependents_of_a_failed_job_fail_some_in_each_turn(scene):
+def test_the_dependents_of_a_failed_job_fail_over_several_turns(scene):
     many_dependents(scene)
     fail_root(scene)
     left = [blocked_count(scene)]
@@ -704,7 +704,7 @@ def test_jobs_that_end_in_one_step_share_a_limit(scene, end):
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "discard"])
-def test_a_restart_in_between_continues_with_the_rest(end):
+def test_a_cascade_continues_after_a_restart_between_its_turns(end):
     """The root is removed in two of the cases: only the setting identifies the jobs that wait for
     it.
     """
@@ -733,7 +733,7 @@ def test_a_restart_in_between_continues_with_the_rest(end):
     consistent(again.engine)
 
 
-def test_a_refused_commit_in_between_continues_with_the_rest():
+def test_a_cascade_continues_after_a_refused_commit_between_its_turns():
     scene = MasenkoScene()
     store = FailingMemoryStore()
     many_dependents(scene)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant
-from test_machine import OverMemory, effort
+from test_machine import MemoryStoreMachine, effort
 
 from millrace.engine import consistency
 from millrace.engine.job import BEFORE_ARRIVALS, FOREVER, SECOND, Job
@@ -416,7 +416,7 @@ def test_a_report_lists_at_most_a_thousand_problems() -> None:
 
 
 @pytest.mark.parametrize("slices", range(0, 45, 4))
-def test_a_flush_during_a_check_is_no_problem(slices: int) -> None:
+def test_a_flush_during_a_check_is_not_reported_as_a_problem(slices: int) -> None:
     scene = Scene()
     for number in range(300):
         scene.push(f"ready-{number}", rank=number % 7)
@@ -442,8 +442,8 @@ def test_a_flush_during_a_check_is_no_problem(slices: int) -> None:
 # Nothing disagrees by itself
 
 
-class ConsistentMachine(OverMemory):
-    """The machine of test_machine.py, which fails commits and restarts as well."""
+class ConsistentMachine(MemoryStoreMachine):
+    """The machine of test_machine.py, which also makes commits fail and restarts the engine."""
 
     @invariant()
     def check_finds_no_problem(self) -> None:

@@ -64,7 +64,7 @@ def test_the_events_record_the_death_and_then_the_move(scene):
     assert (moved.group, moved.message, moved.tags) == ("", "", ("red",))
 
 
-def test_the_job_has_its_retries_again_and_then_ends_in_the_dead_set(scene):
+def test_the_job_gets_its_retries_back_and_then_ends_in_the_dead_set(scene):
     job = scene.push(retries=2, dead_queue="dead")
     queues = []
     while (leased := scene.lease("default", "dead")) is not None:
@@ -138,7 +138,7 @@ def test_the_job_keeps_its_rank(scene):
     assert ready_jids(scene.engine, "dead") == ["high", "there"]
 
 
-def test_a_dead_queue_that_is_its_queue_adds_a_second_run(scene):
+def test_a_dead_queue_that_is_the_jobs_own_queue_gives_it_a_second_run(scene):
     job = scene.pushed_and_leased("job-1", dead_queue="default")
     scene.advance(1)
     scene.push("other")
@@ -163,7 +163,7 @@ def test_a_waiter_of_the_dead_queue_receives_the_job_immediately(scene):
     consistent(scene.engine)
 
 
-def test_a_paused_dead_queue_accepts_the_job_and_delivers_none(scene):
+def test_a_paused_dead_queue_accepts_the_job_and_does_not_deliver_it(scene):
     scene.push("there", "dead")
     scene.engine.pause("dead", paused=True, now=scene.now)
     scene.wait("dead")
@@ -272,7 +272,9 @@ def by_a_blocker(scene: MasenkoScene) -> None:
 )
 @pytest.mark.parametrize("dead_max", [100_000, 0])
 def test_every_permanent_failure_moves_the_job(end: Callable[[MasenkoScene], None], dead_max: int):
-    """The job moves even if the dead set is full: it never counts for the limit of the dead set."""
+    """The job moves even if the dead set is full: it never counts towards the limit of the dead
+    set.
+    """
     scene = MasenkoScene(dead_max=dead_max)
     scene.push("job-1", dead_queue="dead")
     end(scene)

@@ -134,7 +134,7 @@ def test_the_oldest_job_of_a_jid_is_found_after_a_revert(scene):
     assert [job.seq for job in scene.engine.find_all("same")] == [first.seq, second.seq]
 
 
-def test_thousands_of_jobs_of_one_jid_do_not_delay_a_restart(scene):
+def test_thousands_of_jobs_with_one_jid_do_not_delay_a_restart(scene):
     store = MemoryStore()
     for _ in range(20_000):
         scene.push("same")
@@ -303,7 +303,7 @@ def test_a_failed_job_is_retried_later(scene):
     assert job.attempt == 2
 
 
-def test_a_failure_has_the_first_time_and_the_last_message(scene):
+def test_a_failure_record_keeps_the_first_time_and_the_last_message(scene):
     job = scene.pushed_and_leased()
     scene.fail(job, "KeyError", "first")
     scene.advance_to(job.due_at)
@@ -625,7 +625,7 @@ def test_jobs_that_become_due_together_are_ready_in_seq_order(scene):
     assert ready_jids(scene.engine) == ["late", "early"]
 
 
-def test_a_change_delays_the_reply_of_the_current_caller(scene):
+def test_a_change_delays_the_reply_to_the_current_caller(scene):
     engine = scene.engine
     first, second = Caller(engine, FAKTORY), Caller(engine, FAKTORY)
     engine.caller = first

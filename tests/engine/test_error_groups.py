@@ -98,7 +98,7 @@ def stored(scene: Scene, store: MemoryStore) -> None:
     store.commit()
 
 
-def test_groups_are_rebuilt_in_steps_after_a_start(scene):
+def test_groups_are_rebuilt_in_steps_after_startup(scene):
     store = MemoryStore()
     for n in range(FINGERPRINT_BATCH_SIZE + 10):
         failed(scene, f"job-{n}", "broken " + "x" * n)

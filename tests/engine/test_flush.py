@@ -142,7 +142,7 @@ def test_a_flush_examines_only_queues_with_waiters():
 
 
 def test_a_large_flush_frees_timers_and_tags_in_steps():
-    """Only few objects are freed at once."""
+    """Only a few objects are freed at a time."""
     scene, count = Scene(), 20_000
     for number in range(count):
         due = scene.now + 1_000_000 + number

@@ -22,7 +22,7 @@ def forget(scene: Scene, idle: IdleQueues, after: int = 0) -> list[str]:
     return idle.remove_idle_batch(scene.now + after, DAY)
 
 
-def test_an_idle_queue_is_forgotten_after_the_time(scene):
+def test_an_idle_queue_is_forgotten_after_the_idle_period(scene):
     idle = IdleQueues(scene.engine)
     assert forget(scene, idle) == []
     assert forget(scene, idle, DAY - 1) == []
@@ -59,7 +59,7 @@ def test_jobs_clients_pauses_and_settings_keep_a_queue(scene, use):
     assert forget(scene, idle) == forget(scene, idle, DAY) == []
 
 
-def test_a_request_for_jobs_starts_the_time_again(scene):
+def test_a_request_for_jobs_restarts_the_idle_period(scene):
     idle = IdleQueues(scene.engine)
     forget(scene, idle)
     scene.now += DAY - 1

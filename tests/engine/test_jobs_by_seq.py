@@ -1,4 +1,4 @@
-"""The table of jobs by seq behaves as a dictionary and takes little memory."""
+"""The table of jobs by seq behaves like a dictionary and takes little memory."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def assert_same(table: JobsBySeq, expected: dict[int, Job]) -> None:
 
 
 @pytest.mark.parametrize("span", [GROUP_SIZE // 2, 5 * GROUP_SIZE, 400 * GROUP_SIZE, 1 << 45])
-def test_it_has_what_a_dictionary_has(span: int) -> None:
+def test_the_table_supports_the_operations_of_a_dictionary(span: int) -> None:
     rng, table, expected = Random(span), JobsBySeq(), dict[int, Job]()
     newest = 1
     for step in range(8000):
@@ -108,7 +108,7 @@ def memory_of(make: Callable[[], object]) -> int:
     return size
 
 
-def test_a_dense_table_takes_a_place_per_job() -> None:
+def test_a_dense_table_takes_one_slot_per_job() -> None:
     jobs = [job_of(seq) for seq in range(1, 400 * GROUP_SIZE)]
     assert memory_of(lambda: JobsBySeq(jobs)) / len(jobs) < 10
 
@@ -120,7 +120,7 @@ def test_jobs_that_stay_for_months_take_little_memory(distance: int) -> None:
     passing = job_of(1)
 
     def fill() -> JobsBySeq:
-        """Each seq gets a job, or at least a few between two of the staying jobs."""
+        """Each seq gets a job, or at least a few seqs between two of the jobs that stay."""
         table = JobsBySeq()
         for job in staying:
             table[job.seq] = job

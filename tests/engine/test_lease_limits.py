@@ -175,7 +175,7 @@ def test_jobs_that_were_parked_together_return_in_the_order_of_their_pushes(scen
         assert held is job
 
 
-def test_a_parked_job_with_times_by_its_clients_clock_returns_as_a_new_one(scene: Scene) -> None:
+def test_a_parked_job_timed_by_its_clients_clock_returns_behind_later_jobs(scene: Scene) -> None:
     limit(scene, 1, "mail")
     held, parked = push(scene, "a", "mail"), push(scene, "b", "mail", origin=QLESS)
     scene.lease()
@@ -212,7 +212,7 @@ def test_raising_or_removing_a_limit_returns_parked_jobs(scene: Scene) -> None:
     assert not scene.engine.limits.in_use
 
 
-def test_a_limit_ends_with_its_time(scene: Scene) -> None:
+def test_a_limit_ends_when_its_time_expires(scene: Scene) -> None:
     limit(scene, 1, expires=START + 5 * SECOND)
     scene.pushed_and_leased("a")
     job = scene.push("b")
@@ -486,7 +486,7 @@ def test_a_random_walk(seed: int) -> None:
 
 
 def parked_in_two_queues(scene: Scene, count: int = 1) -> tuple[Job, Job]:
-    """A job that uses the only room of a key, and a job in the queue "other" that waits for it,
+    """A job that uses all the capacity of a key, and a job in the queue "other" that waits for it,
     behind `count` jobs in the queue "default".
     """
     limit(scene, 1, "k")
@@ -501,7 +501,7 @@ def parked_in_two_queues(scene: Scene, count: int = 1) -> tuple[Job, Job]:
 
 
 @pytest.mark.parametrize("count", [1, 2 * EXAMINE_BATCH_SIZE + 1])
-def test_a_job_of_a_paused_queue_leaves_the_room_of_its_key_to_others(
+def test_a_job_in_a_paused_queue_leaves_the_capacity_of_its_key_to_others(
     scene: Scene, count: int
 ) -> None:
     held, job = parked_in_two_queues(scene, count)
@@ -519,7 +519,9 @@ def test_a_job_of_a_paused_queue_leaves_the_room_of_its_key_to_others(
     assert first.jid == "first0"
 
 
-def test_a_job_that_waits_for_a_worker_leaves_the_room_of_its_key_to_others(scene: Scene) -> None:
+def test_a_job_that_waits_for_a_worker_leaves_the_capacity_of_its_key_to_others(
+    scene: Scene,
+) -> None:
     held, job = parked_in_two_queues(scene)
     scene.complete(held)  # the job in the other queue has waited longer, but no worker wants it
     assert scene.lease("other") is job

@@ -629,7 +629,7 @@ class Machine(RuleBasedStateMachine):
         self.patch.undo()
 
 
-class OverMemory(Machine):
+class MemoryStoreMachine(Machine):
     def open_store(self) -> Store:
         return getattr(self, "store", None) or FailingMemoryStore()
 
@@ -637,7 +637,7 @@ class OverMemory(Machine):
         return self.store.events()
 
 
-class OverSqlite(Machine):
+class SqliteStoreMachine(Machine):
     """Generations are so small that the store folds continuously, in parts."""
 
     def __init__(self) -> None:
@@ -679,7 +679,7 @@ effort = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-TestOverMemory = pytest.mark.slow(OverMemory.TestCase)
+TestOverMemory = pytest.mark.slow(MemoryStoreMachine.TestCase)
 TestOverMemory.settings = effort
-TestOverSqlite = pytest.mark.slow(OverSqlite.TestCase)
+TestOverSqlite = pytest.mark.slow(SqliteStoreMachine.TestCase)
 TestOverSqlite.settings = effort

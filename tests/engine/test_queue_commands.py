@@ -173,7 +173,7 @@ def test_a_flush_forgets_every_job_queue_and_counter(scene):
     assert engine.statistics.days == {}
 
 
-def test_waiters_keep_waiting_over_a_flush(scene):
+def test_waiters_keep_waiting_through_a_flush(scene):
     scene.push("old")
     scene.lease()
     waiter = scene.wait()

@@ -345,7 +345,7 @@ def is_in_order(ready: ReadyQueue) -> bool:
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-1, 1))), st.booleans())
 def test_extend_equals_repeated_add(keys: list[tuple[int, int]], filled: bool):
-    """The jobs are in the order of their positions, as a start reads them."""
+    """The jobs are in the order of their positions, as they are read at startup."""
     jobs = [job(seq, place, rank) for seq, (place, rank) in enumerate(sorted(keys), 10)]
     ready = ready_with(*([job(1, 0), job(2, 1)] if filled else []))
     one_by_one = ready_with(*([job(1, 0), job(2, 1)] if filled else []), *jobs)

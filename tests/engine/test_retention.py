@@ -1,4 +1,4 @@
-"""The dead set is bounded, and a lower bound takes effect in steps."""
+"""The dead set is bounded, and a lowered limit takes effect in steps."""
 
 from millrace.engine.retention import TRIM_BATCH_SIZE
 from scene import Scene
@@ -14,7 +14,7 @@ def dead_jobs(count: int) -> Scene:
     return scene
 
 
-def test_a_lower_bound_drops_a_limited_number_of_jobs_per_command():
+def test_a_lowered_limit_drops_a_limited_number_of_jobs_per_command():
     scene = dead_jobs(SURPLUS + 1)
     scene.engine.take_changes()
     scene.engine.retention.dead_max = 0

@@ -159,7 +159,7 @@ def test_a_change_on_top_of_a_refused_change_is_reverted_with_it(scene, stored):
     assert "new-queue" not in scene.engine.queues
 
 
-def test_waiters_keep_waiting_over_a_reverted_change(scene, stored):
+def test_waiters_keep_waiting_through_a_reverted_change(scene, stored):
     waiter = scene.wait("new-queue", "default")
     assert waiter.key in scene.engine.queues["default"].waiters
     scene.push("other", "other")

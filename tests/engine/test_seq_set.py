@@ -1,11 +1,11 @@
-"""A compact set of seqs behaves as a set."""
+"""A compact set of seqs behaves like a set."""
 
 from random import Random
 
 from millrace.engine.seq_set import SeqSet
 
 
-def test_it_has_what_a_set_has() -> None:
+def test_a_seq_set_supports_the_operations_of_a_set() -> None:
     rng, seqs, expected = Random(1), SeqSet(), set[int]()
     for _ in range(5000):
         seq = rng.choice((rng.randrange(1, 300), rng.randrange(1 << 50)))

@@ -83,7 +83,7 @@ def test_only_a_leased_job_can_expire_be_released_or_be_renewed():
         assert list(TRANSITIONS[cause]) == [LEASED], cause
 
 
-def test_success_and_failure_are_of_jobs_that_could_still_run():
+def test_only_jobs_that_can_still_run_complete_or_fail():
     for cause in ("completed", "failed"):
         assert set(TRANSITIONS[cause]) == {SCHEDULED, READY, LEASED}, cause
 

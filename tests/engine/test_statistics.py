@@ -244,7 +244,7 @@ def test_an_engine_that_records_no_transitions_has_the_same_statistics():
     assert list(plain.jobs) == list(recorded.jobs)
 
 
-def test_a_renewed_lease_and_a_flush_are_not_recorded_either():
+def test_a_renewed_lease_and_a_flush_are_not_recorded_without_transitions():
     scene = Scene()
     scene.engine.records_transitions = False
     job = scene.pushed_and_leased()
@@ -295,7 +295,7 @@ def measured(*events: tuple) -> RecentDurations:
 
 
 @pytest.mark.parametrize("span", [0, 1, 3, 4, 7, 8, 999, 10**6, 10**12, 2**62])
-def test_the_fold_has_the_slots_of_spans(span):
+def test_recent_durations_are_counted_in_the_slots_of_their_spans(span):
     recent_counts = measured(event("leased", wait=span), event("completed", run=span))
     assert (
         recent_counts.waits[durations.duration_slot(span)]
@@ -331,7 +331,7 @@ def totals_of(statistics: Statistics) -> dict[int, tuple[int, int]]:
     return {day: (of.processed, of.failures) for day, of in statistics.totals().items()}
 
 
-def test_totals_of_a_day_are_of_all_queues():
+def test_totals_of_a_day_cover_all_queues():
     statistics = folded(
         event("completed", "a"),
         event("completed", "b"),

@@ -31,7 +31,7 @@ def test_a_key_is_due_at_its_time_and_not_before():
     assert due(timers, 10) == ["a"]
 
 
-def test_keys_with_equal_times_are_due_in_the_order_of_their_setting():
+def test_keys_with_equal_times_are_due_in_the_order_in_which_they_were_set():
     timers = TimerHeap()
     for key in (5, ("alarm", "x"), "text", -3):  # types without an order
         timers.set(key, 10)

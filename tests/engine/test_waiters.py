@@ -56,7 +56,7 @@ def test_waiters_are_served_in_the_order_of_their_arrival(scene):
     assert scene.delivered() == list(zip(waiters, jobs, strict=True))
 
 
-def test_fairness_holds_over_different_lists_of_queues(scene):
+def test_fairness_holds_across_different_lists_of_queues(scene):
     first, second = scene.wait("b", "a"), scene.wait("a")
     job = scene.push("job-1", "a")
     assert scene.delivered() == [(first, job)]
@@ -197,7 +197,7 @@ def test_a_wait_without_timeout_survives_a_flush_and_a_halt(scene):
     assert scene.delivered() == [(waiter, job)]
 
 
-def test_a_wait_without_timeout_and_offers_receives_no_job(scene):
+def test_a_wait_without_timeout_or_offers_receives_no_job(scene):
     waiter = wait_forever(scene)
     scene.engine.stop_offering()
     job = scene.push()
@@ -207,7 +207,7 @@ def test_a_wait_without_timeout_and_offers_receives_no_job(scene):
     assert len(scene.engine.waiters) == 0
 
 
-def test_a_wait_for_a_result_can_have_no_timeout(scene):
+def test_a_wait_for_a_result_may_omit_the_timeout(scene):
     job = scene.pushed_and_leased()
     waiter = Waiter((), "", WORKQ, None)
     scene.engine.add_waiter(waiter, FOREVER, job)

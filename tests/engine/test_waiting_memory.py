@@ -39,7 +39,7 @@ def test_a_waiting_job_takes_little_memory() -> None:
     assert used / JOBS < MAX_BYTES, f"{used / JOBS:.0f} bytes per waiting job"
 
 
-def test_a_start_needs_no_more_memory_than_normal_operation() -> None:
+def test_startup_needs_no_more_memory_than_normal_operation() -> None:
     """The table of the store becomes the table of the engine, and no list has all jobs."""
     engine = Engine(Random(1), protocol_rules())
     for number in range(JOBS):

@@ -126,7 +126,7 @@ def test_no_job_expires_while_the_store_fails():
     assert not scene.engine.jobs
 
 
-def test_jobs_with_an_expiry_do_not_count_for_the_dead_set_limit():
+def test_jobs_with_an_expiry_do_not_count_towards_the_dead_set_limit():
     scene = WorkqScene(dead_max=2)
     kept = [in_state(scene, DEAD) for _ in range(5)]
     for number in range(4):
@@ -413,7 +413,7 @@ def test_a_restart_drops_transient_jobs_and_records_it_in_the_journal():
     ("retries", "failures", "state"),
     [(0, 1, DEAD), (1, 1, DEAD), (2, 1, READY), (2, 2, DEAD), (255, 254, READY)],
 )
-def test_the_failure_number_retries_is_the_last(retries, failures, state):
+def test_the_failure_whose_number_equals_retries_is_the_last(retries, failures, state):
     job = WorkqScene().pushed_and_leased(retries=retries)
     job.history.failures = failures
     assert WorkqPolicy().after_failure(job, START, Random(1)).state == state
@@ -436,7 +436,7 @@ def test_a_transient_job_has_one_attempt():
     assert protocol_rules().policies[WORKQ].after_expiry(job, START, Random(1)).state == GONE
 
 
-def test_an_expired_lease_is_no_failure_but_is_recorded():
+def test_an_expired_lease_is_not_a_failure_but_is_recorded():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     scene.advance(1)

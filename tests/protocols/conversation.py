@@ -392,7 +392,7 @@ def pipelined(steps: list[Step]) -> list[Step]:
 
 
 def cr_and_lf_apart(steps: list[Step]) -> list[Step]:
-    """Every CR and LF of one line end in different segments."""
+    """The CR and LF of each line arrive in different segments."""
     result = []
     for step in steps:
         pieces = re.split(rb"(?<=\r)(?=\n)", step.data) if len(step.data) < 100_000 else [step.data]

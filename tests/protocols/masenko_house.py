@@ -19,7 +19,7 @@ from millrace.store import must_write
 from scene import recover, undo
 
 
-class House(MasenkoWorld):
+class FailingMasenkoServer(MasenkoWorld):
     def __init__(self, **options: Any) -> None:
         self.store = FailingMemoryStore()
         self.options = options
@@ -103,12 +103,12 @@ class House(MasenkoWorld):
 class _Client(MasenkoClient):
     """A client without recorded input for other runs."""
 
-    def __init__(self, house: House, number: int) -> None:
-        super().__init__(_Once(house), number)  # type: ignore[arg-type]
+    def __init__(self, house: FailingMasenkoServer, number: int) -> None:
+        super().__init__(_SingleRun(house), number)  # type: ignore[arg-type]
 
 
-class _Once:
-    def __init__(self, world: House) -> None:
+class _SingleRun:
+    def __init__(self, world: FailingMasenkoServer) -> None:
         self.world = world
         self.failed = False
 

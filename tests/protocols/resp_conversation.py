@@ -6,7 +6,7 @@ and LF in different segments.
         client.asks("PING").hears(b"+PONG\\r\\n")
 
 The port has a few commands of its own instead of those of Qless, on the real engine. They show the
-calls, their arguments, and the course of changes and messages.
+calls, their arguments, and the order of changes and messages.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Every verb and view of the engine treats the rule for queues of its caller."""
+"""Every verb and view of the engine applies the queue rule of its caller."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -280,7 +280,7 @@ def _is_engine(node: ast.expr) -> bool:
     )
 
 
-def test_protocols_use_only_what_treats_the_rule() -> None:
+def test_protocols_use_only_methods_that_apply_the_rule() -> None:
     allowed = {*CHECKED, *OF_A_JOB, *WITHOUT_QUEUE, *COMPONENTS}
     found = {(path, name) for path, _, name in _used("protocols") if name not in allowed}
     assert found == set(EXCEPTIONS)

@@ -46,7 +46,7 @@ def test_a_load_is_opened_staged_and_released(talk):
     assert [client.fetches()["jid"] for _ in range(3)] == ["job-0001", "job-0002", "job-0003"]
 
 
-def test_staged_again_is_staged_once(talk):
+def test_a_job_staged_again_is_staged_once(talk):
     client = opened(talk)
     stages(client, "L", *numbered(3))
     assert stages(client, "L", *numbered(4)) == {"new": 1, "known": 3, "invalid": {}}
@@ -78,7 +78,7 @@ def test_a_released_load_accepts_no_jobs(talk):
     assert asks(client, release="L") == {"done": 0, "left": 0}
 
 
-def test_a_load_with_a_started_release_accepts_no_jobs(talk):
+def test_a_load_whose_release_has_started_accepts_no_jobs(talk):
     client = opened(talk)
     stages(client, "L", *numbered(5))
     assert asks(client, release="L", most=2) == {"done": 2, "left": 3}
@@ -295,7 +295,7 @@ def test_no_protocol_gets_a_staged_job(talk):
 
 
 @pytest.mark.parametrize("command", [b"QUEUE PAUSE *", b"QUEUE RESUME *", b"QUEUE REMOVE *"])
-def test_actions_on_its_queue_release_no_staged_job(talk, command):
+def test_actions_on_a_queue_do_not_release_its_staged_jobs(talk, command):
     client = opened(talk)
     stages(client, "L", *numbered(2))
     client.says(command + b"\r\n").hears_ok()

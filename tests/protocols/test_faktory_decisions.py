@@ -451,7 +451,7 @@ def test_the_same_work_unit_after_its_death_is_a_new_job(talk):
         {"priority": 1},
     ],
 )
-def test_a_different_work_unit_of_the_same_jid_is_a_second_job(talk, changed):
+def test_a_different_work_unit_with_the_same_jid_is_a_second_job(talk, changed):
     client = talk.client().pushes(unit()).pushes(unit(**changed))
     assert client.sets()["enqueued"] == 2
 
@@ -777,7 +777,7 @@ def test_pushb_queue_mutate_are_served(talk):
 # BATCH, TRACK
 
 
-def test_batch_and_track_answer_as_the_originals_free_edition(talk):
+def test_batch_and_track_answer_like_the_free_edition_of_the_original(talk):
     client = talk.client()
     client.says(b"BATCH NEW {}\r\n")
     client.hears_error("batch subsystem is only available in Faktory Enterprise")
@@ -877,7 +877,7 @@ def test_the_jobs_of_a_worker_that_left_before(after):
     assert house.job().failure.group == "WorkerLost"
 
 
-def test_switching_the_recovery_off_stops_pending_ones():
+def test_switching_recovery_off_stops_pending_recoveries():
     with Conversation(recover_lost_workers=True) as talk:
         worker = talk.client(wid="worker-1").pushes(unit())
         worker.fetches()

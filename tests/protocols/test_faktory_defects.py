@@ -109,7 +109,7 @@ def test_d5_flush_leaves_no_memory_behind(talk):
     assert client.fetches("q")["jid"] == "job-0001"
 
 
-def test_d5_flush_leaves_no_memory_behind_of_a_queue_with_a_waiting_worker(talk):
+def test_d5_flush_frees_the_memory_of_a_queue_with_a_waiting_worker(talk):
     worker, boss = talk.client(), talk.client().pushes(unit(queue="q"))
     boss.says(b"QUEUE PAUSE q\r\n").hears_ok()
     worker.says(b"FETCH q\r\n").hears_nothing()
@@ -200,7 +200,7 @@ def test_d13_latency_after_a_scheduled_job_was_requeued(talk):
     assert client.fetches()["enqueued_at"] == "2026-11-15T19:43:51Z"
 
 
-def test_d15_two_jobs_of_one_jid_are_both_completed(talk):
+def test_d15_two_jobs_with_one_jid_are_both_completed(talk):
     client = talk.client().pushes(unit(args=[1])).pushes(unit(args=[2]))
     assert [client.fetches()["args"] for _ in range(2)] == [[1], [2]]
     assert client.sets()["working"] == 2
@@ -213,7 +213,7 @@ def test_d15_two_jobs_of_one_jid_are_both_completed(talk):
     assert client.info()["faktory"]["tasks"]["Busy"]["reaped"] == 0
 
 
-def test_d15_each_of_two_jobs_of_one_jid_has_a_reservation(talk):
+def test_d15_each_of_two_jobs_with_one_jid_has_a_reservation(talk):
     client = talk.client().pushes(unit(args=[1], reserve_for=60)).pushes(unit(args=[2]))
     client.fetches()
     client.fetches()

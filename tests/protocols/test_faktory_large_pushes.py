@@ -1,4 +1,4 @@
-"""A large PUSH over Faktory is read in slices, with the result of a small one."""
+"""A large PUSH over Faktory is read in slices, with the same result as a small one."""
 
 from random import Random
 

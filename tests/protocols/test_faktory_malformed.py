@@ -211,13 +211,13 @@ NUMBERS = [b"9223372036854775808", b"18446744073709551616", b"-" + b"9" * 40, b"
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("field", [b"retry", b"backtrace", b"reserve_for"])
-def test_numbers_that_are_no_integers_of_64_bits(talk, field, number):
+def test_numbers_that_are_not_64_bit_integers(talk, field, number):
     refused(talk, b'PUSH {%b,"%b":%b}' % (UNIT, field, number), "invalid JSON: ")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("field", [b"pid", b"v", b"rss_kb"])
-def test_numbers_in_hello_that_are_no_integers_of_their_size(talk, field, number):
+def test_numbers_in_hello_that_do_not_fit_their_integer_type(talk, field, number):
     client = talk.connect().hears(HI).says(b'HELLO {"%b":%b}\r\n' % (field, number))
     client.hears_error_like("invalid HELLO: ")
     client.hears_the_end()
@@ -331,7 +331,7 @@ def test_lone_surrogates_in_queries_match_no_job(talk, lone):
 @pytest.mark.parametrize(
     "text", ["line\u2028separator", "nel\u0085", "vt\u000b", "ff\u000c", "fs\u001c", "cr\rcr"]
 )
-def test_no_kind_of_line_end_gets_into_an_error(talk, text):
+def test_no_kind_of_line_ending_gets_into_an_error(talk, text):
     client = talk.client().says(text.encode() + b"\r\n")
     error = client.hears_error_like("unknown command ")
     assert len(error.splitlines()) == 1
@@ -494,7 +494,7 @@ def test_a_glob_of_megabytes_is_refused_or_matched_in_bounded_time():
     assert len(talk.engine.jobs) == 1
 
 
-def test_different_jobs_of_one_jid_take_no_extra_time():
+def test_different_jobs_with_one_jid_take_no_extra_time():
     talk = Conversation()
     client = talk.client()
     lines = b"".join(push(args=[number]) for number in range(8_000))

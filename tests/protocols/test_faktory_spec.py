@@ -354,7 +354,7 @@ def test_a_consumer_that_never_beats_is_not_disconnected(talk):
 # HELLO
 
 
-def test_a_worker_may_have_several_connections_of_the_same_wid(talk):
+def test_a_worker_may_have_several_connections_with_the_same_wid(talk):
     talk.client(wid="worker-1")
     second = talk.client(wid="worker-1")
     assert second.info()["faktory"]["tasks"]["Workers"]["size"] == 1

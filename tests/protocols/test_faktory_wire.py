@@ -45,7 +45,7 @@ def test_a_second_hello_is_an_unknown_command(talk):
 
 
 @pytest.mark.parametrize("wid", [b"", b',"wid":null', b',"wid":""'])
-def test_no_wid_is_a_producer(talk, wid):
+def test_a_client_without_a_wid_is_a_producer(talk, wid):
     talk.connect().hears(HI).says(b'HELLO {"v":2%b}\r\n' % wid).hears_ok()
     assert talk.hub.workers.known == {}
 
@@ -111,7 +111,7 @@ def test_lines_end_in_lf_or_crlf(talk, end):
     assert client.fetches()["jid"] == "job-0001"
 
 
-def test_line_ends_may_be_mixed(talk):
+def test_line_endings_may_be_mixed(talk):
     talk.client().says(b"FLUSH\nFLUSH\r\nFLUSH\n\nFLUSH\r\n").hears(
         OK, OK, OK, b"-ERR unknown command \r\n", OK
     )
@@ -358,7 +358,7 @@ def test_push_types_are_strict(talk, field, value):
 
 @pytest.mark.parametrize("literal", [b"1.0", b"1e1", b"9223372036854775808", b"-9223372036854775809", b"1" * 30, b"-" + b"1" * 30, b"1" * 5000])  # fmt: skip
 @pytest.mark.parametrize("field", [b"retry", b"reserve_for", b"backtrace"])
-def test_push_integers_are_integers_of_64_bits(talk, field, literal):
+def test_push_integers_have_64_bits(talk, field, literal):
     line = b'PUSH {"jid":"job-0001","jobtype":"x","args":[],"%b":%b}\r\n' % (field, literal)
     talk.client().says(line).hears_error_like("invalid JSON: ")
     assert talk.engine.jobs == {}
@@ -405,7 +405,7 @@ def test_push_jid_of_8_bytes_or_more(talk, jid):
 
 
 @pytest.mark.parametrize("jid", ["", "1234567", "ééé"])
-def test_push_jid_of_less(talk, jid):
+def test_push_jid_of_fewer_than_8_bytes(talk, jid):
     talk.client().says(push(jid)).hears_error("jobs must have a reasonable jid parameter")
 
 
@@ -464,7 +464,7 @@ def test_push_at_in_the_future(talk, at):
         "２０２６-11-15T19:45:00Z",  # noqa: RUF001 - digits, but not Go's
     ],
 )
-def test_push_at_that_is_no_timestamp(talk, at):
+def test_push_at_that_is_not_a_timestamp(talk, at):
     client = talk.client().says(push(at=at))
     client.hears_error_like(f"invalid timestamp for 'at': {json.dumps(at, ensure_ascii=False)}: ")
     assert talk.engine.jobs == {}
@@ -535,7 +535,7 @@ def test_lone_surrogates_become_the_replacement_character(talk):
     assert client.sets()["working"] == 0
 
 
-def test_strings_with_quotes_and_controls_are_returned_equal(talk):
+def test_strings_with_quotes_and_control_characters_are_returned_unchanged(talk):
     jid, kind = 'job "quoted" \\ \u2028', "tab\tand\u0001control/"
     fetched = talk.client().pushes({"jid": jid, "jobtype": kind, "args": ["\r\n\u0000"]}).fetches()
     assert (fetched["jid"], fetched["jobtype"], fetched["args"]) == (jid, kind, ["\r\n\u0000"])
@@ -663,7 +663,7 @@ def test_failure_record_over_several_failures(talk):
 
 @pytest.mark.parametrize("dice", [0, 7, 29])
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_backoff_is_count_to_the_fourth_and_15_and_dice(dice, count):
+def test_backoff_is_count_to_the_fourth_plus_15_plus_a_random_term(dice, count):
     with Conversation() as talk:
         talk.acts(lambda world: setattr(world.dice, "throw", dice))
         client = talk.client().pushes(unit())
@@ -969,7 +969,7 @@ def test_pushb_reports_jobs_without_a_jid_under_one_key(talk):
         b'"job"',
     ],
 )
-def test_pushb_of_a_wrong_type_anywhere_rejects_all(talk, argument):
+def test_a_wrong_type_anywhere_in_a_pushb_rejects_all(talk, argument):
     talk.client().says(b"PUSHB %b\r\n" % argument).hears_error_like("invalid JSON: ")
     assert talk.engine.jobs == {}
 
@@ -994,7 +994,7 @@ def test_pushb_of_3000_jobs(talk):
     assert client.sets()["enqueued"] == 3000
 
 
-def test_pushb_jids_in_its_answer_are_json(talk):
+def test_jids_in_the_reply_to_pushb_are_json(talk):
     client = talk.client().says(b"PUSHB %b\r\n" % compact([unit('"\\é\n')]))
     assert client.hears_json() == {'"\\é\n': "jobs must have a reasonable jid parameter"}
 
@@ -1009,7 +1009,7 @@ def test_queue_subcommands_match_in_any_case(talk, sub):
     client.finds_nothing()
 
 
-def test_the_verb_queue_does_not(talk):
+def test_the_verb_queue_is_case_sensitive(talk):
     talk.client().says(b"queue PAUSE default\r\n").hears_error("unknown command queue")
 
 
@@ -1213,7 +1213,7 @@ def test_mutate_with_spaces_in_its_json(talk):
     assert talk.engine.jobs == {}
 
 
-def test_mutate_kill_retains_for_180_days_and_restarts_for_dead_jobs(talk):
+def test_mutate_kill_retains_for_180_days_and_renews_the_retention_of_dead_jobs(talk):
     client = talk.client().pushes(unit(at="2028-01-01T00:00:00Z")).mutates("kill", "scheduled")
     talk.advance(100 * 86_400)
     client.mutates("kill", "dead")
@@ -1470,7 +1470,7 @@ def test_a_queue_name_of_another_protocol_is_written_as_json():
         assert json.loads(client.hears_bulk())["queue"] == 'a"b'
 
 
-def test_a_task_of_masenko_without_a_payload_has_no_arguments():
+def test_a_masenko_task_without_a_payload_has_no_arguments():
     with Conversation() as talk:
         talk.acts(
             lambda world: world.engine.push(

@@ -1,4 +1,4 @@
-"""Patterns of Redis."""
+"""Redis glob patterns."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""JSON parsed like in Go, with Go's messages for invalid input."""
+"""JSON parsed as in Go, with Go's messages for invalid input."""
 
 import contextlib
 import json
@@ -181,7 +181,7 @@ def test_members_in_any_case_with_duplicates():
     ]
 
 
-def test_null_has_no_members_and_other_values_are_no_objects():
+def test_null_has_no_members_and_other_values_are_not_objects():
     assert go_scanner.members(b" null ") == []
     for text in (b"[]", b"1", b'"a"', b"true"):
         with pytest.raises(BadJson, match="not an object"):
@@ -235,7 +235,7 @@ def test_strings(raw, text):
         ("😀\ufffd", '"😀\ufffd"'),
     ],
 )
-def test_quoted_like_in_go(text, shown):
+def test_strings_are_quoted_as_in_go(text, shown):
     assert go_scanner.quote_as_go(text) == shown
 
 
@@ -250,7 +250,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans(), st.sampled_from([None, 2]))
-def test_json_of_python_is_parsed(value, ascii_only, indent):
+def test_json_written_by_python_is_parsed(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode(
         "utf-8", "surrogatepass"
     )
@@ -269,7 +269,7 @@ def test_json_of_python_is_parsed(value, ascii_only, indent):
 @given(st.text(alphabet='{}[]",:\\ue0123.-+ \ttrueflsn\x01é', max_size=12))
 @example('{"a":1}')
 @settings(max_examples=500)
-def test_exactly_the_json_of_python_is_parsed(text):
+def test_exactly_the_json_that_python_accepts_is_parsed(text):
     try:
         json.loads(text)
     except (json.JSONDecodeError, RecursionError):
@@ -289,7 +289,7 @@ TOKENS = st.sampled_from(
 )
 @settings(max_examples=1000)
 def test_random_tokens_deep_inside(text, around):
-    test_exactly_the_json_of_python_is_parsed.hypothesis.inner_test(around % text)
+    test_exactly_the_json_that_python_accepts_is_parsed.hypothesis.inner_test(around % text)
 
 
 @given(st.binary(max_size=30))

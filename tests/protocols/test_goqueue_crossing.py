@@ -1,5 +1,5 @@
 """Crossing jobs: the numbers that a Go Job Queue worker sees for other protocols' jobs, and its
-deletions. tests/conformance covers the further course of crossing jobs.
+deletions. tests/conformance covers the rest of the life of crossing jobs.
 """
 
 import pytest

@@ -113,7 +113,7 @@ def test_a_queue_name_without_an_end_yet():
 @pytest.mark.parametrize(
     "queue", [b"\xff", b"q\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\x80" * 255, b"\xf5\x80\x80\x80"]
 )
-def test_a_queue_name_that_is_no_utf8(queue):
+def test_a_queue_name_that_is_not_utf8(queue):
     with Goqueue() as talk:
         client = talk.connect().says(add(b"DELETE\0", queue))
         client.hears_error("The queue name is not UTF-8")
@@ -164,7 +164,7 @@ def test_input_of_a_waiting_client_is_limited():
     assert wire.connection.unprocessed_bytes == 4 * 800_000
 
 
-def test_an_incomplete_command_is_read_further():
+def test_the_rest_of_an_incomplete_command_is_read():
     """If its bytes counted, the server would stop reading, and the command would never complete."""
     world = GoqueueWorld({})
     wire = world.connect()
@@ -175,7 +175,7 @@ def test_an_incomplete_command_is_read_further():
     assert wire.heard == added(1)
 
 
-def test_an_incomplete_command_behind_a_wait_is_read_further():
+def test_the_rest_of_an_incomplete_command_behind_a_wait_is_read():
     world = GoqueueWorld({})
     wire = world.connect()
     wire.receive(reserve(timeout=1) + add(b"x" * (2 << 20), size=3 << 20))
@@ -241,7 +241,7 @@ def test_data_in_small_segments_takes_linear_time(total, size):
 
 
 def test_a_thousand_pipelined_commands_are_not_copied_each_time():
-    """Each command leaves the following bytes in place: 1 MiB of commands costs no 500 GiB of
+    """Each command leaves the following bytes in place: 1 MiB of commands does not cost 500 GiB of
     copies.
     """
     world = GoqueueWorld({})

@@ -31,9 +31,10 @@ class Model:
         return add(data, name, priority, ttp), added(self.seq)
 
     def reserve(self, name: str) -> tuple[bytes, bytes]:
-        """With a timeout of 1 s: the most urgent ready job, or else the most urgent of the jobs that
-        become ready at its end. Reservations that end at one time return their jobs together, and
-        the spec and the original reserve the lower number first, whether the client waits or not.
+        """With a timeout of 1 s: the most urgent ready job, or else the most urgent of the jobs
+        that become ready at its end. Reservations that end at the same time return their jobs
+        together, and the spec and the original reserve the lower number first, whether the client
+        waits or not.
         """
         mine = [seq for seq, job in self.jobs.items() if job[0] == name]
         ready = [seq for seq in mine if self.until.get(seq, 0) <= self.now]

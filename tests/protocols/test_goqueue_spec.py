@@ -51,7 +51,7 @@ def test_an_id_has_64_bits():
 
 
 @pytest.mark.parametrize("priority", [0, 1, 2**31 - 1, 2**31, MAX_UINT32])
-def test_a_priority_has_32_bits_without_a_sign(priority):
+def test_a_priority_is_an_unsigned_32_bit_integer(priority):
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x", priority=priority)
         client.reserves().hears_job(1, b"x", priority=priority)

@@ -81,7 +81,7 @@ def test_several_jobs_return_at_their_times():
             waiter.hears_job(seq, ttp=4 - seq).deletes(seq).hears_ok()
 
 
-def test_a_waiter_receives_the_most_urgent_of_the_jobs_that_return_at_one_time():
+def test_a_waiter_receives_the_most_urgent_of_the_jobs_that_return_at_the_same_time():
     with Goqueue() as talk:
         holder, waiter = talk.connect(), talk.connect()
         for seq, priority in enumerate((2, 1, 3), 1):

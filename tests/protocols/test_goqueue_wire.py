@@ -8,7 +8,7 @@ from goqueue_conversation import OK, TIMEOUT, Goqueue, add, added, delete, error
 from millrace.engine.states import DEAD, READY
 
 
-def test_bytes_seen_of_the_original():
+def test_bytes_recorded_from_the_original():
     with Goqueue() as talk:
         client = talk.connect()
         for seq in (1, 2, 3):
@@ -57,7 +57,7 @@ def test_every_job_has_an_id_for_other_protocols():
 # Status
 
 
-def test_the_status_is_reserved_also_after_a_ttp_expiry():
+def test_the_status_is_reserved_even_after_a_ttp_expiry():
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x", ttp=1)
         for _ in range(3):
@@ -86,7 +86,7 @@ def test_delete_of_a_ready_job():
         client.reserves().hears_job(2)
 
 
-def test_delete_by_another_connection_of_a_reserved_job():
+def test_delete_of_a_reserved_job_by_another_connection():
     with Goqueue() as talk:
         holder, other = talk.connect(), talk.connect()
         holder.adds(1).reserves().hears_job(1)
@@ -114,7 +114,7 @@ def test_delete_of_a_job_after_its_ttp():
         assert not talk.engine.jobs
 
 
-def test_delete_of_a_job_that_another_client_reserved_since():
+def test_delete_of_a_job_that_another_client_has_since_reserved():
     with Goqueue() as talk:
         late, other = talk.connect(), talk.connect()
         late.adds(1, ttp=1).reserves().hears_job(1, ttp=1)
@@ -332,7 +332,7 @@ def test_a_half_closed_client_receives_all_replies():
         client.hears(TIMEOUT, OK).hears_the_end()
 
 
-def test_a_half_closed_client_without_open_commands():
+def test_a_half_closed_client_without_outstanding_commands():
     with Goqueue() as talk:
         talk.connect().adds(1).says_no_more().hears_the_end()
 
@@ -448,7 +448,7 @@ def test_a_job_deleted_at_its_last_delivery_is_done():
         assert not talk.engine.jobs
 
 
-def test_a_returned_lease_is_no_delivery():
+def test_a_returned_lease_does_not_count_as_a_delivery():
     with Goqueue(max_deliveries=1) as talk:
         unlucky, client = talk.connect(), talk.connect()
         client.adds(1, ttp=1)

@@ -1,4 +1,4 @@
-"""EXEC takes effect completely or not at all, also if a crash or a refused commit interrupts it."""
+"""EXEC takes effect completely or not at all, even if a crash or a refused commit interrupts it."""
 
 from random import Random
 

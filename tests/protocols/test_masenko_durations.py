@@ -70,7 +70,7 @@ def test_invalid_durations(text):
         (3_661_000_001_000, "1h1m1.000001s"),
     ],
 )
-def test_formatted_like_in_go(nanoseconds, text):
+def test_durations_are_formatted_as_in_go(nanoseconds, text):
     assert durations.format_duration(nanoseconds) == text
 
 

@@ -23,7 +23,7 @@ def fails(client: MasenkoClient, *queues: str) -> int:
 # Retries
 
 
-def test_failures_to_the_fourth_cut_to_a_whole_second():
+def test_the_delay_is_failures_to_the_fourth_and_ends_at_a_whole_second():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -41,7 +41,7 @@ def test_failures_to_the_fourth_cut_to_a_whole_second():
             talk.advance(0.009)
 
 
-def test_the_first_delay_ends_at_a_full_second():
+def test_the_first_delay_ends_at_a_whole_second():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -55,7 +55,7 @@ def test_the_first_delay_ends_at_a_full_second():
 
 
 @pytest.mark.parametrize("retry", [0, 1, 2, 3])
-def test_a_task_has_one_attempt_more_than_retries(retry):
+def test_a_task_has_one_more_attempt_than_retries(retry):
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=retry)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from masenko_conversation import EMPTY, MasenkoClient, error
-from masenko_house import House
+from masenko_house import FailingMasenkoServer
 
 from millrace.engine.states import BLOCKED, DEAD, LEASED
 
@@ -40,7 +40,7 @@ class Known:
 class Graphs(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.house = House(heartbeat=10**12)
+        self.house = FailingMasenkoServer(heartbeat=10**12)
         self.known = Known()
         self.durable = Known()
         self.clients: list[MasenkoClient] = []
@@ -221,7 +221,7 @@ class Graphs(RuleBasedStateMachine):
                 assert all(jobs[b].state != DEAD for b in job.extra.blockers)
 
     def teardown(self):
-        """Work off all tasks: all of them end."""
+        """Work through all tasks: all of them end."""
         for client in self.clients:
             client.hangs_up()
         self.clients, self.holds = [self.house.client()], {}

@@ -1,5 +1,5 @@
-"""The commands and examples of the description of the Masenko protocol, in its order.
-They are replayed literally, with one change by the sheet: every reply has its JSON.
+"""The commands and examples of the description of the Masenko protocol, in its order. They are
+replayed literally, with one change from the sheet: every reply has its JSON.
 """
 
 from conversation import START

@@ -3,7 +3,7 @@
 import pytest
 from conversation import SECOND
 from masenko_conversation import EMPTY, PONG, MasenkoClient, error
-from masenko_house import House, leased
+from masenko_house import FailingMasenkoServer, leased
 
 from millrace.engine.states import LEASED, READY, SCHEDULED
 
@@ -14,8 +14,8 @@ PUSH = 'PUSH {"name":"a"}'
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def house() -> FailingMasenkoServer:
+    return FailingMasenkoServer()
 
 
 # While the store fails
@@ -61,7 +61,9 @@ def test_the_reply_to_a_refused_change(house):
 
 
 @pytest.fixture(params=["the lease is durable", "the lease is undone as well"])
-def held(request: pytest.FixtureRequest, house: House) -> tuple[House, MasenkoClient]:
+def held(
+    request: pytest.FixtureRequest, house: FailingMasenkoServer
+) -> tuple[FailingMasenkoServer, MasenkoClient]:
     """A client that holds the tasks 1 and 2."""
     client = house.client()
     client.pushes()
@@ -141,7 +143,7 @@ def test_a_durable_end_cannot_be_repeated_after_another_change_was_reverted(hous
     assert house.engine.leases.of_holder(holder) == []
 
 
-def test_a_task_fetched_by_another_client_since_keeps_its_lease(house):
+def test_a_task_since_fetched_by_another_client_keeps_its_lease(house):
     client, other = house.client(), house.client()
     client.pushes()
     house.sync()
@@ -272,7 +274,7 @@ def test_after_a_crash_tasks_are_ready(house):
     assert client.pushes() == 6
 
 
-def test_due_retries_keep_their_position_over_a_crash(house):
+def test_due_retries_keep_their_position_after_a_crash(house):
     client = house.client()
     for _ in range(2):
         client.pushes()

@@ -345,7 +345,7 @@ def test_a_long_line_with_a_lone_surrogate_has_a_bounded_number_of_backslashes()
     assert heard(b'PUSH {"name":"a",%b}\n' % more.replace(b"xx", rb"\n")) == UNREADABLE
 
 
-def test_a_date_in_the_payload_is_no_negative_zero():
+def test_a_date_in_the_payload_is_not_a_negative_zero():
     line = b'{"name":"a","retry":0,"payload":"2024-01-02"}'
     assert pushed(line) == ("a", "default", "", 0, b'"2024-01-02"')
 

@@ -348,7 +348,7 @@ def test_a_limited_number_of_completed_jobs_is_retained(c: QlessClient) -> None:
     assert c("jobs", 13, "complete") == []
 
 
-def test_a_lower_number_of_retained_jobs_removes_some_per_command(c: QlessClient) -> None:
+def test_lowering_the_number_of_retained_jobs_removes_a_few_per_command(c: QlessClient) -> None:
     surplus = RETIRE_BATCH_SIZE + 5
     for number in range(surplus):
         c.put(1, f"j{number}")

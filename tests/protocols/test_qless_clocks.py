@@ -182,7 +182,9 @@ def test_a_reader_does_not_start_a_delayed_job_when_its_blocker_ends(clocks: Clo
 
 
 @pytest.mark.parametrize("ahead", [-HOUR, 0, HOUR])
-def test_a_delay_is_that_of_the_client_also_after_a_restart(clocks: Clocks, ahead: int) -> None:
+def test_a_delay_follows_the_clock_of_the_client_even_after_a_restart(
+    clocks: Clocks, ahead: int
+) -> None:
     clocks.put("a", ahead=ahead, delay=60)
     clocks.restarts()
     clocks.passes(59)
@@ -232,7 +234,9 @@ def test_a_delay_of_a_job_of_another_protocol_follows_the_server(
     assert clocks.engine.lease(["q"], "w", FAKTORY, clocks.now) is not None
 
 
-def test_a_lease_of_a_slow_client_counts_until_it_ends_by_its_clock(clocks: Clocks) -> None:
+def test_a_lease_of_a_client_whose_clock_is_behind_counts_until_it_ends_by_that_clock(
+    clocks: Clocks,
+) -> None:
     clocks.call(0, "config.set", "q-max-concurrency", 1)
     clocks.call(0, "config.set", "heartbeat", 60)
     clocks.put("a")

@@ -1,5 +1,5 @@
 """Crossing jobs: how Qless shows other protocols' jobs, and the effects of other protocols on Qless
-jobs. tests/conformance covers the further course of crossing jobs.
+jobs. tests/conformance covers the rest of the life of crossing jobs.
 """
 
 from collections.abc import Iterator

@@ -127,7 +127,7 @@ def test_higher_numbers_run_sooner_as_in_the_original(dialect: str) -> None:
         assert pop(a, 4, 3) == ["sooner", "plain", "later"]
 
 
-def test_put_refuses(a: QlessClient) -> None:
+def test_put_refuses_invalid_requests(a: QlessClient) -> None:
     assert a.refused("put", 1, "q", "a", "k", "{}", "soon", 0).startswith('Arg "now" missing')
     assert a.refused("put", 1, "q", "a", "k", "{}", 1, "x") == 'Put(): Arg "delay" not a number: x'
     assert a.refused("put", 0) == 'Arg "now" missing or not a number: nil'

@@ -109,7 +109,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> StoredQless:
     return StoredQless(FailingSqliteStore(tmp_path / "data"))
 
 
-def furnish(q: StoredQless) -> None:
+def create_sample_data(q: StoredQless) -> None:
     """Create data of every kind."""
     q("config.set", 1, "heartbeat", 5000)
     q("config.set", 1, "heartbeat-q2", 7.5)
@@ -131,7 +131,7 @@ def furnish(q: StoredQless) -> None:
 
 
 def test_the_complete_state_survives_a_restart(kept: StoredQless) -> None:
-    furnish(kept)
+    create_sample_data(kept)
     before, order = kept.seen(), kept.order()
     assert len(before["multiget " + str(list(JIDS))]) == 8
     kept.restarts()
@@ -142,7 +142,7 @@ def test_the_complete_state_survives_a_restart(kept: StoredQless) -> None:
 
 
 def test_work_continues_after_a_restart(kept: StoredQless) -> None:
-    furnish(kept)
+    create_sample_data(kept)
     kept.restarts()
     assert kept("heartbeat", 1001, "a", "w1") == 6001
     assert kept("complete", 1002, "a", "w1", "q", "{}") == b"complete"
@@ -194,7 +194,7 @@ def test_a_wrong_clock_of_one_client_does_not_affect_others(kept: StoredQless) -
 
 
 def test_a_worker_of_another_protocol_regains_a_job_after_a_crash(kept: StoredQless) -> None:
-    """Its lease was never committed, and the job is ready since."""
+    """Its lease was never committed, and the job has been ready since."""
     kept.put(1000, "a")
     kept.restarts()
     job = kept.engine.reclaim_by_id("a", "somebody", FAKTORY, SERVER_NOW)
@@ -217,7 +217,7 @@ def test_scripts_survive_a_restart(kept: StoredQless) -> None:
 
 def test_a_flush_keeps_only_the_scripts(kept: StoredQless) -> None:
     nothing = kept.seen()
-    furnish(kept)
+    create_sample_data(kept)
     kept.hub.load_script("sha", Script("C"))
     kept.commits()
     flush(kept)
@@ -278,7 +278,7 @@ CHANGES: dict[str, Callable[[StoredQless], Any]] = {
 def test_a_failed_commit_reverts_every_change(
     kept: StoredQless, change: Callable[[StoredQless], Any]
 ) -> None:
-    furnish(kept)
+    create_sample_data(kept)
     kept.commits()
     before, order = kept.seen(), kept.order()
     kept.commits()
@@ -306,7 +306,7 @@ def test_a_script_with_a_failed_commit_is_stored_with_the_next_change(kept: Stor
 def test_changes_are_refused_while_the_store_fails(
     kept: StoredQless, change: Callable[[StoredQless], Any]
 ) -> None:
-    furnish(kept)
+    create_sample_data(kept)
     kept.commits()
     before = kept.seen()
     kept.engine.unavailable_reason = "disk full"
@@ -429,7 +429,7 @@ def fail_three_at_one_time(q: StoredQless) -> None:
         q("fail", 3, jid, "w", "group", "message", "{}")
 
 
-def test_jobs_that_failed_at_one_time_keep_the_order_of_the_calls(kept: StoredQless) -> None:
+def test_jobs_that_failed_at_the_same_time_keep_the_order_of_the_calls(kept: StoredQless) -> None:
     fail_three_at_one_time(kept)
     for _ in range(2):
         assert json.loads(kept("failed", 4, "group"))["jobs"] == ["b", "a", "c"]

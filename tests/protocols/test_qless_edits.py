@@ -46,7 +46,7 @@ def test_the_last_dependency_is_removed(c: QlessClient) -> None:
     assert c.pop(12, 5) == ["c"]
 
 
-def test_depends_refuses(c: QlessClient) -> None:
+def test_depends_refuses_invalid_requests(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", "depends", '["a"]')
     assert c.refused("depends", 2) == "Job(): no jid provided"
@@ -77,7 +77,7 @@ def test_the_priority_of_a_waiting_job_puts_it_before_its_equals(c: QlessClient)
     assert c.pop(6, 3) == ["c", "a", "b"]
 
 
-def test_the_priority_of_a_job_that_does_not_wait(c: QlessClient) -> None:
+def test_the_priority_of_a_job_that_is_not_waiting(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", delay=10)
     c.put(1, "c")
@@ -88,7 +88,7 @@ def test_the_priority_of_a_job_that_does_not_wait(c: QlessClient) -> None:
     assert c.pop(11, 3) == ["b", "a", "c"]
 
 
-def test_priority_refuses(c: QlessClient) -> None:
+def test_priority_refuses_invalid_requests(c: QlessClient) -> None:
     c.put(1, "a")
     assert c.refused("priority", 2) == "Job(): no jid provided"
     words = 'Priority(): Arg "priority" missing or not a number: '
@@ -123,7 +123,7 @@ def test_numeric_tags(c: QlessClient) -> None:
     assert c.json("tag", 3, "remove", "a", "1") == [2.5, "x"]
 
 
-def test_tag_refuses(c: QlessClient) -> None:
+def test_tag_refuses_invalid_requests(c: QlessClient) -> None:
     command = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
     assert c.refused("tag", 1) == command
     words = 'Tag(): First argument must be "add", "remove" or "get"'
@@ -163,7 +163,7 @@ def test_tracking_survives_the_job_and_can_be_ended(c: QlessClient) -> None:
     assert c.json("track", 8) == {"jobs": {}, "expired": {}}
 
 
-def test_track_refuses(c: QlessClient) -> None:
+def test_track_refuses_invalid_requests(c: QlessClient) -> None:
     c.put(1, "a")
     assert c.refused("track", 2, "track") == 'Track(): Arg "jid" missing'
     assert c.refused("track", 2, "foo", "a") == 'Track(): Unknown action "foo"'
@@ -191,7 +191,7 @@ def test_unfail_takes_the_oldest(c: QlessClient) -> None:
     assert c("unfail", 25, "q", "unknown") == 0
 
 
-def test_unfail_refuses(c: QlessClient) -> None:
+def test_unfail_refuses_invalid_requests(c: QlessClient) -> None:
     assert c.refused("unfail", 1) == "Queue(): no queue name provided"
     assert c.refused("unfail", 1, "q") == 'Unfail(): Arg "group" missing'
     assert c.refused("unfail", 1, "q", "g", "x") == 'Unfail(): Arg "count" not a number: x'
@@ -267,7 +267,7 @@ def test_logged_data_cannot_replace_fields_of_the_history(c: QlessClient) -> Non
     assert job_fields(logged, "what", "when", "now", "q") == ("hello", 2, 1, 5)
 
 
-def test_log_refuses(c: QlessClient) -> None:
+def test_log_refuses_invalid_requests(c: QlessClient) -> None:
     c.put(1, "a")
     assert c.refused("log", 2) == "Log(): Argument 'jid' missing"
     assert c.refused("log", 2, "a") == "Log(): Argument 'message' missing"
@@ -279,7 +279,7 @@ def test_log_refuses(c: QlessClient) -> None:
 # config.set, config.unset
 
 
-def test_config_refuses(c: QlessClient) -> None:
+def test_config_refuses_invalid_requests(c: QlessClient) -> None:
     assert c.refused("config.set", 1) == 'config.set(): Arg "option" missing'
     assert c.refused("config.set", 1, "o") == 'config.set(): Arg "value" missing'
     assert c.refused("config.unset", 1) == 'config.unset(): Arg "option" missing'

@@ -18,7 +18,7 @@ def c(talk: Qless) -> QlessClient:
     return talk.speaks("C")
 
 
-def test_jobs_put_at_one_time_are_in_the_order_of_the_calls(c: QlessClient) -> None:
+def test_jobs_put_at_the_same_time_are_in_the_order_of_the_calls(c: QlessClient) -> None:
     for jid in ("b", "a", "c"):
         c.put(5, jid)
     assert c.pop(6, 10) == ["b", "a", "c"]
@@ -39,7 +39,7 @@ def test_a_retried_job_goes_behind_waiting_jobs(c: QlessClient) -> None:
     assert c.pop(6, 10) == ["b", "a", "c"]
 
 
-def test_a_job_unblocked_by_its_dependency_goes_behind(c: QlessClient) -> None:
+def test_a_job_unblocked_by_its_dependency_goes_behind_waiting_jobs(c: QlessClient) -> None:
     c.put(1, "parent", queue="other")
     c.put(1, "child", "depends", '["parent"]')
     c.put(5, "a")
@@ -49,7 +49,7 @@ def test_a_job_unblocked_by_its_dependency_goes_behind(c: QlessClient) -> None:
     assert c.pop(6, 10) == ["a", "child", "b"]
 
 
-def test_jobs_moved_at_one_time_keep_the_order_of_the_calls(c: QlessClient) -> None:
+def test_jobs_moved_at_the_same_time_keep_the_order_of_the_calls(c: QlessClient) -> None:
     for jid in ("a", "b", "c"):
         c.put(1, jid)
     c.pop(2, 10)

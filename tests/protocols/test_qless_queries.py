@@ -86,7 +86,9 @@ def test_jobs_by_state(c: QlessClient) -> None:
         (("complete", 0, "x"), 'Jobs(): Arg "count" not a number: x'),
     ],
 )
-def test_jobs_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_jobs_refuses_invalid_requests(
+    c: QlessClient, args: tuple[object, ...], error: str
+) -> None:
     assert c.refused("jobs", 1, *args) == error
 
 
@@ -337,7 +339,7 @@ def test_generic_errors(c: QlessClient) -> None:
 
 
 @pytest.mark.parametrize("count", ["2", "2.0", " 2 ", "0x2", "2e0", "20e-1"])
-def test_numbers_are_parsed_like_in_lua(c: QlessClient, count: str) -> None:
+def test_numbers_are_parsed_as_in_lua(c: QlessClient, count: str) -> None:
     for jid in "abc":
         c.put(1, jid)
     assert len(c.json("pop", 2, "q", "w", count)) == 2

@@ -101,7 +101,9 @@ def test_recur_shows_a_recurring_job(c: QlessClient) -> None:
         ),
     ],
 )
-def test_recur_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_recur_refuses_invalid_requests(
+    c: QlessClient, args: tuple[object, ...], error: str
+) -> None:
     assert c.refused("recur", 1, *args) == error
     assert c("recur.get", 2, "r") is None
     assert c("queues", 3) == "{}"

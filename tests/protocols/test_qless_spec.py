@@ -1,4 +1,4 @@
-"""The sentences of the spec, in its form: QLESS.<COMMAND>."""
+"""The statements of the spec, tested with its command form QLESS.<COMMAND>."""
 
 import json
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def test_failed(q: QlessClient) -> None:
     assert found["jobs"][0]["data"] == {"hello": "how are you"}
 
 
-def test_jobs_returns_all_of_a_state(q: QlessClient) -> None:
+def test_jobs_returns_all_jobs_in_a_state(q: QlessClient) -> None:
     names = [f"j{number:02}" for number in range(40)]
     for number, jid in enumerate(names):
         q("Put", 1, "testing", jid, "klass", "{}", number, 1000)

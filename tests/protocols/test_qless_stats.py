@@ -171,7 +171,7 @@ def test_days_are_kept_as_configured(c: QlessClient) -> None:
     assert c.json("stats", 2 * DAY, "q", 0)["wait"]["count"] == 0
 
 
-def test_stats_refuses(c: QlessClient) -> None:
+def test_stats_refuses_invalid_requests(c: QlessClient) -> None:
     assert c.refused("stats", 1) == "Queue(): no queue name provided"
     words = 'Stats(): Arg "date" missing or not a number: '
     assert c.refused("stats", 1, "q") == words + "nil"

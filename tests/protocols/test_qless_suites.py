@@ -1,5 +1,5 @@
-"""Direct accesses of the suites of qless-core and reqless-core: keys of reqless that clients write,
-times to live, and earlier command names.
+"""Direct accesses by the test suites of qless-core and reqless-core: keys of reqless that clients
+write, times to live, and earlier command names.
 """
 
 from collections.abc import Iterator

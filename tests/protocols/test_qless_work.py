@@ -210,7 +210,7 @@ def test_pop_returns_a_lock(c: QlessClient) -> None:
         (("q", "w", "x"), 'Pop(): Arg "count" missing or not a number: x'),
     ],
 )
-def test_pop_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_pop_refuses_invalid_requests(c: QlessClient, args: tuple[object, ...], error: str) -> None:
     assert c.refused("pop", 1, *args) == error
 
 
@@ -327,7 +327,9 @@ def test_complete_with_delay_and_dependencies(c: QlessClient) -> None:
         (("a", "w1", "q", "{}", "next", "n", "delay", "x"), "assertion failed!"),
     ],
 )
-def test_complete_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_complete_refuses_invalid_requests(
+    c: QlessClient, args: tuple[object, ...], error: str
+) -> None:
     c.put(1, "a")
     c.put(2, "b")
     c.pop(3)
@@ -365,7 +367,9 @@ def test_fail_keeps_the_job_in_a_group(c: QlessClient) -> None:
         ),
     ],
 )
-def test_fail_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_fail_refuses_invalid_requests(
+    c: QlessClient, args: tuple[object, ...], error: str
+) -> None:
     c.put(1, "a")
     c.put(2, "b")
     c.pop(3)
@@ -394,7 +398,9 @@ def test_heartbeat_renews_the_lock(c: QlessClient) -> None:
         (("a", "w2"), "Heartbeat(): Job a given out to another worker: w1"),
     ],
 )
-def test_heartbeat_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_heartbeat_refuses_invalid_requests(
+    c: QlessClient, args: tuple[object, ...], error: str
+) -> None:
     c.put(1, "a")
     c.put(2, "b")
     c.pop(3)
@@ -460,7 +466,9 @@ def test_a_retried_job_goes_behind_waiting_jobs(c: QlessClient) -> None:
         (("a", "q", "w2"), "Retry(): Job a has been given to another worker: w1"),
     ],
 )
-def test_retry_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> None:
+def test_retry_refuses_invalid_requests(
+    c: QlessClient, args: tuple[object, ...], error: str
+) -> None:
     c.put(1, "a")
     c.put(2, "b")
     c.pop(3)
@@ -485,7 +493,7 @@ def test_timeout_removes_the_lock(c: QlessClient) -> None:
     assert c.state("a") == "running"
 
 
-def test_timeout_refuses(c: QlessClient) -> None:
+def test_timeout_refuses_invalid_requests(c: QlessClient) -> None:
     c.put(1, "a")
     assert c.refused("timeout", 2, "zz") == "Timeout(): Job zz does not exist"
     assert c.refused("timeout", 2, "a") == "Timeout(): Job a not running"

@@ -279,7 +279,7 @@ def test_a_blocker_that_moves_during_a_transaction_refuses_it(pushes: int, engin
 
 
 def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
-    """Also if an older job of another queue has the same jid."""
+    """Even if an older job in another queue has the same jid."""
     engine.push(NewJob(JID, "kind", b"", MASENKO, "signup-a", 3, 1_000_000), NOW)
     engine.caller = Caller(engine, NO_PROTOCOL, rule=QueueRule(["signup*"]))
     found, tables = engine.find(JID), engine.tables

@@ -157,7 +157,7 @@ def test_throttles(original: Reference, seed: int) -> None:
 # All other commands
 
 
-class Living(Walk):
+class LifecycleWalk(Walk):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.jids = ["none"]
@@ -253,4 +253,4 @@ def _loosely(reply: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_calls(original: Reference, seed: int) -> None:
-    compare_walk(Living(seed), original, loosely)
+    compare_walk(LifecycleWalk(seed), original, loosely)

@@ -57,7 +57,7 @@ def test_an_error_quotes_its_input_on_one_line():
         (b'ping "\r\n', "unbalanced quotes in request"),
     ],
 )
-def test_an_error_of_framing_ends_the_connection(data, text):
+def test_a_framing_error_ends_the_connection(data, text):
     with Resp() as talk:
         client = talk.connect().asks("PING").hears(b"+PONG\r\n")
         client.says(data + b"PING\r\n").hears_resp_error(f"ERR Protocol error: {text}")

@@ -290,7 +290,7 @@ def test_many_arguments_are_read_in_steps(count, step):
     assert len(requests) == 0
 
 
-def test_few_bytes_of_a_pipeline_are_parsed_at_once():
+def test_a_pipeline_is_parsed_a_few_bytes_at_a_time():
     requests = RequestBuffer()
     requests.feed(request("PING") * 18_000)
     assert requests.take(LARGE) == [b"PING"]

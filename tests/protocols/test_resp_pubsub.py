@@ -175,7 +175,7 @@ def test_messages_wait_for_the_commit_of_the_change():
         assert listener.wire.durable == [2]
 
 
-def test_a_subscriber_to_its_changes_waits_for_both():
+def test_message_and_reply_to_the_author_of_a_change_wait_for_the_commit():
     with Resp() as talk:
         client = talk.connect().speaks_resp3().loads()
         client.asks("SUBSCRIBE", "ql:log").hears(confirmation("subscribe", "ql:log", 1, b">"))

@@ -89,7 +89,7 @@ def test_an_error_is_truncated():
         ([LARGE_PART] * 5, 3),
     ],
 )
-def test_the_parts_of_a_large_reply_are_joined_to_pieces(sizes: list[int], pieces: int) -> None:
+def test_the_parts_of_a_large_reply_are_joined_into_pieces(sizes: list[int], pieces: int) -> None:
     parts = [b"%d" % (number % 10) * size for number, size in enumerate(sizes)]
     work, slices = join_parts(parts), 1
     while True:

@@ -189,7 +189,7 @@ def test_the_number_of_keys(words, error):
         ("list", b"*3\r\n$1\r\na\r\n:1\r\n$-1\r\n", b"*3\r\n$1\r\na\r\n:1\r\n_\r\n"),
     ],
 )
-def test_values_are_returned_like_by_scripts(value_name, resp2, resp3):
+def test_values_are_converted_as_in_scripts(value_name, resp2, resp3):
     with Resp() as talk:
         client = talk.connect().loads()
         client.asks("EVALSHA", SHA_C, 0, "value", value_name).hears(resp2)

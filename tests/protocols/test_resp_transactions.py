@@ -23,7 +23,7 @@ def test_queued_commands_run_together():
         assert client.wire.durable == [0, 7]
 
 
-def test_as_the_ruby_client_counts_a_queue():
+def test_the_ruby_client_counts_a_queue_in_a_transaction():
     with Resp() as talk:
         client = talk.connect()
         keys = [f"ql:q:queue-{part}" for part in ("locks", "work", "scheduled", "depends")]

@@ -33,8 +33,8 @@ def verdict(failures: int, retries: int = 25, random: Random | None = None) -> R
 # Faktory
 
 
-class Dice(Random):
-    """Shows the given side."""
+class FixedRandom(Random):
+    """Always returns the given number."""
 
     def __init__(self, side: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Dice(Random):
 
 def delays(count: int) -> set[int]:
     """Every delay in seconds that the policy can return after `count` earlier failures."""
-    answers = [verdict(count + 1, random=Dice(side)) for side in range(30)]
+    answers = [verdict(count + 1, random=FixedRandom(side)) for side in range(30)]
     assert {answer.state for answer in answers} == {SCHEDULED}
     return {(answer.due_at - START) / SECOND for answer in answers}
 
@@ -80,7 +80,7 @@ def test_the_last_of_25_delays_is_about_four_days():
     assert max(delays(24)) == 332_516
 
 
-def test_the_delay_uses_the_whole_range_of_the_dice():
+def test_the_delay_uses_the_whole_range_of_the_random_term():
     random = Random(5)
     seen = {verdict(1, random=random).due_at - START for _ in range(2000)}
     assert seen == {(15 + side) * SECOND for side in range(30)}
@@ -149,7 +149,7 @@ def test_an_expired_reservation_has_the_message_of_the_original():
 
 @pytest.mark.parametrize("failures", [1, 2, 3, 4, 5, 6, 20])
 @pytest.mark.parametrize("fraction", [0, 1, 400_000, 999_999])
-def test_the_masenko_delay_is_failures_to_the_fourth_at_a_full_second(failures, fraction):
+def test_the_masenko_delay_is_failures_to_the_fourth_and_ends_at_a_whole_second(failures, fraction):
     job = failed_job(failures, retries=20)
     now = START + fraction
     answer = MasenkoPolicy().after_failure(job, now, Random(1))
@@ -195,7 +195,7 @@ class GoScene(Scene):
 
 
 @pytest.fixture
-def go() -> GoScene:
+def goqueue_scene() -> GoScene:
     """Three jobs, a second apart; the first one is leased."""
     scene = GoScene()
     for jid in ("a", "b", "c"):
@@ -205,22 +205,22 @@ def go() -> GoScene:
     return scene
 
 
-def test_at_the_end_of_the_ttp_the_job_is_ready_at_its_old_position(go):
-    job = go.engine.find("a")
-    go.advance(9.999999)
+def test_at_the_end_of_the_ttp_the_job_is_ready_at_its_old_position(goqueue_scene):
+    job = goqueue_scene.engine.find("a")
+    goqueue_scene.advance(9.999999)
     assert job.state == LEASED
-    go.advance(0.000001)
+    goqueue_scene.advance(0.000001)
     assert (job.state, job.attempt, job.failures) == (READY, 1, 1)
-    assert ready_jids(go.engine) == ["a", "b", "c"]
-    assert go.events()[-1].group == "LeaseExpired"
-    assert go.events()[-1].message == "the time to process has expired"
+    assert ready_jids(goqueue_scene.engine) == ["a", "b", "c"]
+    assert goqueue_scene.events()[-1].group == "LeaseExpired"
+    assert goqueue_scene.events()[-1].message == "the time to process has expired"
 
 
-def test_the_job_always_returns(go):
+def test_the_job_always_returns(goqueue_scene):
     for attempt in range(1, 300):
-        assert go.engine.find("a").attempt == attempt
-        go.advance(10)
-        assert go.lease().jid == "a"
+        assert goqueue_scene.engine.find("a").attempt == attempt
+        goqueue_scene.advance(10)
+        assert goqueue_scene.lease().jid == "a"
 
 
 def test_the_order_of_ranks_holds_after_an_expiry():
@@ -252,7 +252,7 @@ def test_after_the_last_attempt_a_failure_is_final():
     assert job.state == DEAD
 
 
-def test_a_released_lease_is_no_attempt():
+def test_a_released_lease_does_not_count_as_an_attempt():
     scene = GoScene()
     job = scene.pushed_and_leased(max_attempts=1)
     scene.engine.release(job, scene.now)
@@ -261,22 +261,22 @@ def test_a_released_lease_is_no_attempt():
     scene.complete(job)
 
 
-def test_a_failure_reported_by_another_protocol_returns_at_the_end_of_the_ttp(go):
-    job = go.engine.find("a")
+def test_a_job_failed_by_another_protocol_returns_at_the_end_of_the_ttp(goqueue_scene):
+    job = goqueue_scene.engine.find("a")
     over = job.deadline
-    go.advance(4)
-    go.fail(job)
+    goqueue_scene.advance(4)
+    goqueue_scene.fail(job)
     assert (job.state, job.due_at, job.failures) == (SCHEDULED, over, 1)
-    go.advance_to(over - 1)
+    goqueue_scene.advance_to(over - 1)
     assert job.state == SCHEDULED
-    go.advance_to(over)
+    goqueue_scene.advance_to(over)
     assert job.state == READY
 
 
-def test_the_job_then_has_its_old_position(go):
-    go.fail(go.engine.find("a"))
-    again = restarted(go, MemoryStore())
-    for scene in (go, again):
+def test_a_job_failed_by_another_protocol_returns_to_its_old_position(goqueue_scene):
+    goqueue_scene.fail(goqueue_scene.engine.find("a"))
+    again = restarted(goqueue_scene, MemoryStore())
+    for scene in (goqueue_scene, again):
         scene.advance(10)
         assert ready_jids(scene.engine) == ["a", "b", "c"]
 
@@ -290,12 +290,12 @@ def test_the_first_due_time_is_an_arrival():
     assert ready_jids(scene.engine) == ["other", "scheduled"]
 
 
-def test_a_failure_after_the_ttp_has_no_effect(go):
-    job = go.engine.find("a")
-    go.now += 10 * SECOND  # before the timer fires
-    go.fail(job)
+def test_a_failure_after_the_ttp_has_no_effect(goqueue_scene):
+    job = goqueue_scene.engine.find("a")
+    goqueue_scene.now += 10 * SECOND  # before the timer fires
+    goqueue_scene.fail(job)
     assert (job.state, job.failures) == (READY, 1)
-    assert ready_jids(go.engine) == ["a", "b", "c"]
+    assert ready_jids(goqueue_scene.engine) == ["a", "b", "c"]
 
 
 def test_a_failure_of_a_job_that_was_never_leased_has_no_effect():
@@ -330,7 +330,7 @@ def test_http_delays_equal_those_of_faktory(failures):
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_the_last_failure_of_an_http_job_is_dead_also_without_retries(retries):
+def test_the_last_failure_makes_an_http_job_dead_even_without_retries(retries):
     scene = Scene()
     job = scene.push(origin=HTTP, retries=retries)
     for _ in range(retries + 1):

@@ -140,8 +140,8 @@ class Model:
 
     def advance(self, microseconds: int) -> None:
         """Handle what is due in its order: ends of jobs and leases, due jobs, timeouts. Jobs that
-        become ready at one time are ready together: a waiter gets the highest priority, as a lease
-        at that time would.
+        become ready at the same time are ready together: a waiter gets the highest priority, as a
+        lease at that time would.
         """
         until = self.now + microseconds
         serves = False

@@ -293,7 +293,7 @@ def test_runs_of_spaces_collapse():
     assert stays_open(b"add  %b  ping 1   1000  4  \r\npong\r\n" % ID) == OK
 
 
-def test_tab_cr_and_nul_are_no_separators():
+def test_tab_cr_and_nul_are_not_separators():
     for name in (b"a\tb", b"a\rb", b"a\x00b"):
         assert stays_open(b"lease %b 0\r\n" % name) == error("Invalid Name")
 
@@ -1117,7 +1117,7 @@ def test_a_run_abandoned_on_a_full_disk_is_removed_later():
 # Jobs of other protocols
 
 
-def test_a_job_with_a_jid_that_is_no_uuid():
+def test_a_job_with_a_jid_that_is_not_a_uuid():
     from scene import unit
 
     alias = b"00000000-0000-4000-8000-000000000001"

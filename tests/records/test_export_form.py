@@ -24,7 +24,7 @@ def spark_type(type_: object) -> str:
 
 
 def columns_of_spark() -> dict[str, str]:
-    """`JOBS` of the data source, which imports nothing of the server."""
+    """`JOBS` of the data source, which imports nothing from the server."""
     (found,) = [
         statement.value
         for statement in ast.parse(READER.read_text("utf-8")).body

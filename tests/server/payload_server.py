@@ -54,9 +54,9 @@ class Served:
             self._fetch(read)
         self.reads.clear()
 
-    async def connect(self, protocol: str) -> "Speaking":
+    async def connect(self, protocol: str) -> "SpeakerConnection":
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[protocol])
-        client = Speaking(protocol, reader, writer)
+        client = SpeakerConnection(protocol, reader, writer)
         if protocol == "faktory":
             client.speaker.receive(await reader.readuntil(b"\n"))
         if hello := client.speaker.hello():
@@ -65,7 +65,7 @@ class Served:
         return client
 
 
-class Speaking:
+class SpeakerConnection:
     def __init__(
         self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:

@@ -1,4 +1,4 @@
-"""The child processes of a server end with it, also if it is killed while they or it start.
+"""The child processes of a server end with it, even if it is killed while it or they are starting.
 
 test_pipeline_runner.py has the test of the pipeline, which needs a long run.
 """
@@ -59,7 +59,9 @@ def command_line(pid: int) -> list[str]:
 
 
 def started_by(pid: int) -> list[int]:
-    """The running processes that are to end with the process `pid`, also if they lost it."""
+    """The running processes that are to end with the process `pid`, even if that process is no
+    longer their parent.
+    """
     found = []
     for each in Path("/proc").iterdir():
         words = command_line(int(each.name)) if each.name.isdecimal() else []
@@ -77,7 +79,7 @@ def until(true: Callable[[], object], seconds: float = 20.0) -> None:
 
 @pytest.mark.parametrize("kind", MODULES)
 @pytest.mark.parametrize("stage", ["before its first line", "in its imports"])
-def test_a_child_that_starts_ends_with_a_killed_server(
+def test_a_child_that_is_starting_ends_with_a_killed_server(
     tmp_path: Path, kind: str, stage: str
 ) -> None:
     """It cannot read its input yet, whose end would tell it that the server has ended."""

@@ -1,4 +1,4 @@
-"""Timers that are due run although commands arrive in every pass of the loop."""
+"""Timers that are due run even when commands arrive in every pass of the loop."""
 
 import asyncio
 from random import Random

@@ -1,4 +1,6 @@
-"""Shipping by a real server: on time, on demand, at the end, and after kills of either process."""
+"""Shipping by a real server: on schedule, on demand, at shutdown, and after either process is
+killed.
+"""
 
 import contextlib
 import json
@@ -152,7 +154,7 @@ def test_a_full_batch_is_shipped_immediately(data: Path, lake: Path) -> None:
         server.kill()
 
 
-def test_remaining_events_are_shipped_at_the_end(data: Path, lake: Path) -> None:
+def test_remaining_events_are_shipped_at_shutdown(data: Path, lake: Path) -> None:
     with running_server(data, **LATE) as server:
         work(server.port, 2)
         events = outbox_events(data)
@@ -161,7 +163,7 @@ def test_remaining_events_are_shipped_at_the_end(data: Path, lake: Path) -> None
     assert outbox_events(data) == {}
 
 
-def test_an_idle_server_ships_no_events_at_its_end(data: Path, lake: Path) -> None:
+def test_an_idle_server_ships_no_events_at_shutdown(data: Path, lake: Path) -> None:
     with running_server(data, **LATE) as server:
         assert server.stop() == 0
     assert not lake.exists()
@@ -257,7 +259,7 @@ def test_the_statistics_outlive_their_events(data: Path) -> None:
 
 
 def test_a_server_imports_no_lake_library() -> None:
-    """The libraries of the lake and Spark take longer to import than the whole start."""
+    """The libraries of the lake and Spark take longer to import than the whole startup."""
     source = (
         "import sys, millrace.server.app; "
         "print({'pyarrow', 'pyspark', 'deltalake', 'arro3'} & set(sys.modules))"

@@ -181,7 +181,7 @@ def test_a_client_that_does_not_read_is_disconnected(
     serve(tmp_path / "data", play)
 
 
-def test_the_unread_reply_counts_for_the_client(tmp_path: Path) -> None:
+def test_the_unread_reply_counts_towards_the_buffered_bytes_of_the_client(tmp_path: Path) -> None:
     async def play(served: Served) -> None:
         served.push(LARGE, "workq")
         _, writer = await _leases(served)
@@ -246,7 +246,7 @@ def test_a_large_qless_job_is_encoded_in_slices(
 def test_a_large_qless_reply_is_sent_in_parts_and_in_order(
     tmp_path: Path, request_name: str
 ) -> None:
-    """Also if another thread reads the job first, and between the replies to other commands."""
+    """Even if another thread reads the job first, and between the replies to other commands."""
     words = {
         "QLESS.GET": [b"0", JID.encode()],
         "QLESS.PEEK": [b"1", b"q", b"5", b"1700000000"],

@@ -50,7 +50,7 @@ def test_a_task_over_a_socket(masenko):
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_all_tasks_survive_an_end_of_the_server(tmp_path, end):
+def test_all_tasks_survive_a_stop_or_kill_of_the_server(tmp_path, end):
     with running_server(tmp_path / "data") as server:
         with connect(server) as client:
             for number in range(1, 6):

@@ -131,7 +131,7 @@ PAYLOAD = "x" * 50_000
 
 def fill(client: RawFaktory) -> str:
     """Push until the server refuses, and return its error; 250 MB of jobs do not fit. The members
-    of `custom` stay in memory, which payloads do not.
+    of `custom` stay in memory, unlike payloads.
     """
     for number in range(5000):
         custom = {"text": PAYLOAD}

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from payload_server import JID, LARGE, SMALL, Served, Speaking, serve, until
+from payload_server import JID, LARGE, SMALL, Served, SpeakerConnection, serve, until
 
 from millrace.engine.job import Job, Terms
 from millrace.engine.states import LEASED, READY
@@ -233,7 +233,7 @@ LISTS = {
 }
 
 
-async def _list(served: Served, request: str) -> Speaking:
+async def _list(served: Served, request: str) -> SpeakerConnection:
     client = await served.connect("workq" if request == "workq" else "qless")
     client.writer.write(LISTS[request])
     await until(lambda: served.reads)

@@ -859,7 +859,7 @@ def test_a_connected_consumer_is_closed_after_the_grace_period(tmp_path):
         assert server.wait(20) == 0
 
 
-def test_a_second_signal_is_immediate(tmp_path):
+def test_a_second_signal_stops_the_server_immediately(tmp_path):
     with running_server(tmp_path / "data", MILLRACE_SERVER_STOP_GRACE="60s") as server:
         with RawFaktory(server.port, wid="worker-1") as worker:
             worker.push(unit("kept-0001"))

@@ -65,7 +65,7 @@ class FakeChild:
         self._ended(self, code)
 
 
-class Stage:
+class ShipperScenario:
     def __init__(self, every: float, events: int) -> None:
         self.outbox = FakeOutbox()
         self.trimmed = 0
@@ -94,9 +94,11 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_shipper, "ChildProcess", FakeChild)
 
 
-def run_scenario(act: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:
+def run_scenario(
+    act: Callable[[ShipperScenario], Coroutine[Any, Any, None]], **settings: Any
+) -> None:
     async def on_a_stage() -> None:
-        await act(Stage(**{"every": 3600.0, "events": 10} | settings))
+        await act(ShipperScenario(**{"every": 3600.0, "events": 10} | settings))
 
     asyncio.run(on_a_stage())
 
@@ -110,7 +112,7 @@ async def until(wanted: Callable[[], bool]) -> None:
 
 
 def test_no_shipper_is_started_without_a_batch() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(0)
         stage.commits(9)
         assert FakeChild.born == []
@@ -122,7 +124,7 @@ def test_no_shipper_is_started_without_a_batch() -> None:
 
 
 def test_a_small_batch_waits_for_its_period() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(1)
         stage.commits(1)
         assert FakeChild.born == []
@@ -133,7 +135,7 @@ def test_a_small_batch_waits_for_its_period() -> None:
 
 
 def test_later_events_are_ordered_after_the_current_order() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(10)
         stage.commits(25)
         assert stage.child().orders == [11], "one order at a time"
@@ -150,7 +152,7 @@ def test_later_events_are_ordered_after_the_current_order() -> None:
 def test_an_idle_shipper_ends_and_a_new_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_shipper, "IDLE_TIMEOUT", 0.02)
 
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(10)
         first = stage.child()
         first.ships(11)
@@ -169,7 +171,7 @@ def test_failures_are_retried_with_increasing_pauses(
 ) -> None:
     pauses: list[float] = []
 
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         loop = asyncio.get_running_loop()
         later = loop.call_later
 
@@ -195,7 +197,7 @@ def test_failures_are_retried_with_increasing_pauses(
 
 
 def test_a_failed_request_receives_the_reason() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         replies: list[str] = []
         stage.commits(3)
         stage.shipping.ship(replies.append)
@@ -213,7 +215,7 @@ def test_a_failed_request_receives_the_reason() -> None:
 
 
 def test_a_request_during_an_order_is_ordered_afterwards() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         replies: list[str] = []
         stage.commits(3)
         stage.shipping.ship(lambda _: replies.append("first"))
@@ -229,7 +231,7 @@ def test_a_request_during_an_order_is_ordered_afterwards() -> None:
 
 
 def test_dropped_events_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(5)
         stage.outbox.dropped = 3
         stage.commits(1)
@@ -243,7 +245,7 @@ def test_dropped_events_are_logged_once(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_shipper_that_does_less_than_ordered_is_not_restarted_immediately() -> None:
     """Otherwise both processes would exchange messages endlessly."""
 
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         replies: list[str] = []
         stage.commits(10)
         stage.shipping.ship(replies.append)
@@ -257,7 +259,7 @@ def test_a_shipper_that_does_less_than_ordered_is_not_restarted_immediately() ->
 
 
 def test_other_output_of_a_shipper_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(10)
         stage.child().prints(b"Segmentation fault")
         stage.child().reports(15, files=1, missing=4)
@@ -271,7 +273,7 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         monkeypatch.setattr(journal_shipper, "ChildProcess", refuse)
         stage.commits(10)
         assert "Resource temporarily unavailable" in stage.shipping.current_status().failing
@@ -289,7 +291,7 @@ def test_the_stop_waits_for_a_limited_time(hurried: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(journal_shipper, "SHIP_TIMEOUT", 60.0 if hurried else 0.01)
     monkeypatch.setattr(journal_shipper, "EXIT_TIMEOUT", 60.0 if hurried else 0.01)
 
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         force_stop = asyncio.Event()
         stage.commits(3)
         stopping = asyncio.create_task(stage.shipping.stop(force_stop))
@@ -304,7 +306,7 @@ def test_the_stop_waits_for_a_limited_time(hurried: bool, monkeypatch: pytest.Mo
 
 
 def test_the_stop_ships_events_that_arrived_during_the_last_order() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(10)
         stage.commits(2)
         stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
@@ -322,7 +324,7 @@ def test_the_stop_ships_events_that_arrived_during_the_last_order() -> None:
 
 
 def test_a_forced_stop_starts_no_shipper() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         force_stop = asyncio.Event()
         force_stop.set()
         stage.commits(3)
@@ -332,8 +334,8 @@ def test_a_forced_stop_starts_no_shipper() -> None:
     run_scenario(act)
 
 
-def test_the_stop_tries_once() -> None:
-    async def act(stage: Stage) -> None:
+def test_a_stopping_server_tries_to_ship_once() -> None:
+    async def act(stage: ShipperScenario) -> None:
         stage.commits(3)
         stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
         await asyncio.sleep(0)
@@ -345,7 +347,7 @@ def test_the_stop_tries_once() -> None:
 
 
 def test_the_age_is_that_of_the_oldest_event() -> None:
-    async def act(stage: Stage) -> None:
+    async def act(stage: ShipperScenario) -> None:
         assert stage.shipping.current_status().seconds == 0
         stage.commits(10)
         await asyncio.sleep(0.05)

@@ -138,7 +138,7 @@ def test_concurrent_first_requests_are_served(server: ServerProcess):
     assert len(children(server.pid)) == 1
 
 
-def test_a_port_that_is_taken_ends_the_server_with_a_reason(tmp_path: Path):
+def test_a_port_that_is_taken_stops_the_server_with_a_reason(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         with server_process(tmp_path / "data", MILLRACE_WEB_PORT=port) as server:
@@ -213,8 +213,8 @@ def test_a_killed_server_leaves_no_process(server: ServerProcess):
 
 
 def test_a_stopped_process_does_not_keep_the_port_of_a_killed_server(tmp_path: Path):
-    """A process that is stopped or still imports does not read its input, so it cannot notice the
-    end.
+    """A process that is stopped or is still importing modules does not read its input, so it cannot
+    notice the end.
     """
     with server_process(tmp_path / "data") as server:
         server.start()
@@ -227,7 +227,7 @@ def test_a_stopped_process_does_not_keep_the_port_of_a_killed_server(tmp_path: P
         assert has_ended(child)
 
 
-def test_a_process_that_starts_ends_with_a_killed_server(tmp_path: Path):
+def test_a_process_that_is_starting_ends_with_a_killed_server(tmp_path: Path):
     with server_process(tmp_path / "data") as server:
         server.start()
         port = server.ports["web"]

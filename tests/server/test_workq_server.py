@@ -133,7 +133,7 @@ def test_no_completed_job_returns(tmp_path, number):
             assert {client.result(uid(n)) for n in many} == {(b"1", b"ok")}
 
 
-def test_a_torn_record_at_the_end_of_the_log_prevents_no_start(tmp_path):
+def test_a_torn_record_at_the_end_of_the_log_does_not_prevent_startup(tmp_path):
     """An unsynced, so unacknowledged record: half of a copy of the bytes before it."""
     data = tmp_path / "data"
     with running_server(data) as server:
@@ -289,7 +289,7 @@ def test_a_run_ends_with_its_client(server, workq):
         time.sleep(0.01)
 
 
-def test_deleting_a_waiting_run_does_not_end_the_server(server, workq):
+def test_deleting_a_waiting_run_does_not_crash_the_server(server, workq):
     with RawWorkq(server.ports["workq"]) as runner:
         runner.send(b"run %b q 60000 3000 1\r\nx\r\n" % uid(1))
         while workq.inspect(uid(1)) is None:

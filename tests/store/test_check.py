@@ -1,4 +1,4 @@
-"""The check of a data folder: its findings, its problems, and no change of the folder."""
+"""The check of a data folder: its findings, its problems, and no change to the folder."""
 
 import sqlite3
 import tracemalloc
@@ -63,7 +63,7 @@ def test_a_running_server_continues(scene, folder, open_store):
     assert check_folder(folder).jobs == {"ready": 30, "leased": 1}
 
 
-def test_a_log_is_read_and_left(scene, folder, open_store, tmp_path):
+def test_a_log_is_read_and_left_unchanged(scene, folder, open_store, tmp_path):
     killed = tmp_path / "killed"
     killed.mkdir()
     for name, content in read_folder(folder).items():
@@ -104,7 +104,7 @@ def test_damage_is_reported_with_its_file_and_a_remedy(scene, folder, open_store
     assert all_of(folder) == before
 
 
-def test_damage_of_the_structure_is_reported(scene, folder, open_store):
+def test_damage_to_the_structure_is_reported(scene, folder, open_store):
     open_store.close()
     flip(folder / "millrace.db", 4096 * 3 + 3)
     assert check_folder(folder).problems
@@ -178,7 +178,7 @@ def test_a_foreign_database_is_reported(folder):
     assert "is not a Millrace database" in problem
 
 
-def test_a_job_that_waits_for_a_job_of_another_chunk_is_no_problem(
+def test_a_job_that_waits_for_a_job_in_another_chunk_is_not_reported(
     scene, folder, open_store, monkeypatch
 ):
     monkeypatch.setattr(chunked_jobs, "CHUNK_JOBS", 2)

@@ -94,7 +94,7 @@ def killed(work: Work, scratch: Path, suits: Callable[[Files], bool]) -> Folder:
 
 
 def has_log(files: Files, frames: int) -> bool:
-    """Whether this number of log frames is in use. Later frames may be of the previous round."""
+    """Whether this number of log frames is in use. Later frames may be from the previous round."""
     return wal.examine(files.get(WAL, b"")).frames >= frames and len(files[DATABASE]) > 16 * PAGE
 
 

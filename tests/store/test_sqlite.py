@@ -416,7 +416,7 @@ def test_a_store_on_a_full_disk_can_be_read(scene, store):
     assert durable_state(recover(store)) == durable_state(scene.engine)
 
 
-def test_a_disk_that_stays_full_is_refused_repeatedly(scene, store, open_store):
+def test_commits_are_refused_repeatedly_while_the_disk_stays_full(scene, store, open_store):
     scene.push("kept")
     commit(scene.engine, store)
     before = durable_state(scene.engine)
@@ -487,7 +487,7 @@ def test_each_sqlite_error_is_translated(code, expected):
     assert type(caught.value) is expected
 
 
-def test_a_foreign_write_lock_is_a_failure_and_no_damage(scene, store, folder):
+def test_a_foreign_write_lock_is_a_failure_and_not_damage(scene, store, folder):
     store._db.execute("PRAGMA busy_timeout = 20")
     other = sqlite3.connect(folder / "millrace.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -756,7 +756,7 @@ def test_a_turn_above_the_limit_of_a_row_is_split(open_store, scene, monkeypatch
     assert durable_state(recover(open_store())) == state
 
 
-def test_a_record_above_the_sqlite_limit_is_refused_and_is_no_damage(store, scene):
+def test_a_record_above_the_sqlite_limit_is_refused_and_is_not_damage(store, scene):
     store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
     scene.push(payload=b"[%s]" % (b"1" * 200_000))
     assert not commit_or_revert(scene.engine, store)

@@ -1,4 +1,6 @@
-"""A start needs no more memory than the work before it, or a server near its limit cannot restart."""
+"""Startup needs no more memory than the work before it; otherwise a server near its limit could not
+restart.
+"""
 
 import tracemalloc
 from pathlib import Path
@@ -22,7 +24,7 @@ def fill(engine: Engine, store: SqliteStore) -> None:
             commit(engine, store)
 
 
-def test_a_start_needs_no_more_memory_than_the_work_before_it(tmp_path: Path) -> None:
+def test_startup_needs_no_more_memory_than_the_work_before_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "data", sync=False)
     store.load()
     tracemalloc.start()

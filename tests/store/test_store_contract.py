@@ -39,7 +39,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def lively(scene: Scene, store) -> None:
+def create_jobs_in_every_state(scene: Scene, store) -> None:
     """Create jobs in every state, over several commits."""
     scene.engine.pause("b", paused=False, now=scene.now)
     for n in range(30):
@@ -73,18 +73,18 @@ def test_a_new_store_is_empty(reopen):
 
 
 def test_the_committed_state_is_complete_after_a_restart(scene, store, reopen):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
     # again, from the rows that the restart wrote
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
 
 
 def test_the_store_continues_after_a_restart(scene, store, reopen):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     store = reopen()
     again = Scene(recover(store))
     again.now = scene.now
-    lively(again, store)
+    create_jobs_in_every_state(again, store)
     assert durable_state(recover(reopen())) == durable_state(again.engine)
 
 
@@ -194,7 +194,7 @@ def test_a_prepared_change_set_is_not_committed(scene, store, reopen):
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
 def test_a_refused_change_set_leaves_no_trace(scene, store, reopen, when):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     before = durable_state(scene.engine)
     store.fail = when
     for n in range(10):
@@ -210,20 +210,20 @@ def test_a_refused_change_set_leaves_no_trace(scene, store, reopen, when):
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
 def test_the_store_continues_after_a_failure(scene, store, reopen, when):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     store.fail = when
     scene.push("refused")
     assert not commit_or_revert(scene.engine, store)
     store.fail = ""
     scene.engine.resume(scene.now)
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
     assert "refused" not in [event[3] for event in all_events(reopen())]
 
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
 def test_a_refused_flush_removes_nothing(scene, store, reopen, when):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     before = durable_state(scene.engine)
     store.fail = when
     scene.engine.flush(scene.now)
@@ -232,7 +232,7 @@ def test_a_refused_flush_removes_nothing(scene, store, reopen, when):
     assert durable_state(scene.engine) | {"next_seq": 0} == before | {"next_seq": 0}
     store.fail = ""
     scene.engine.resume(scene.now)
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
 
 
@@ -259,7 +259,7 @@ def test_load_jobs_returns_the_requested_jobs_as_committed(scene, store):
 
 
 def test_only_later_changes_remain_after_a_flush(scene, store, reopen):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     scene.push("before", "before")
     scene.engine.flush(scene.now)
     job = scene.push("after", "after")
@@ -273,7 +273,7 @@ def test_only_later_changes_remain_after_a_flush(scene, store, reopen):
 
 
 def test_a_flushed_store_stays_empty(scene, store, reopen):
-    lively(scene, store)
+    create_jobs_in_every_state(scene, store)
     scene.engine.flush(scene.now)
     commit(scene.engine, store)
     assert durable_state(recover(reopen())) == durable_state(scene.engine)

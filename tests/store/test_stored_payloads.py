@@ -214,7 +214,7 @@ def test_a_job_of_an_older_format_keeps_its_payload_until_it_changes(scene, fold
         "UPDATE payloads SET seq = seq + 1",
     ],
 )
-def test_damage_is_found_at_the_start_and_by_the_check(scene, store, folder, open_store, statement):
+def test_damage_is_found_at_startup_and_by_the_check(scene, store, folder, open_store, statement):
     scene.push(payload=LARGE)
     commit(scene.engine, store)
     open_store.close()
@@ -234,7 +234,7 @@ def test_damage_during_operation_is_found_by_the_reader(scene, store):
         scene.engine.payload(job)
 
 
-def test_damage_of_the_payload_is_found_by_the_reader_of_a_part(scene, store):
+def test_damage_to_the_payload_is_found_by_the_reader_of_a_part(scene, store):
     job = scene.push(payload=LARGE)
     commit(scene.engine, store)
     assert scene.engine.payload_part(job, len(LARGE) - 5, 50) == LARGE[-5:]
@@ -285,7 +285,7 @@ def test_a_damaged_payload_of_a_large_database_is_found_when_it_is_read(
         "INSERT INTO payloads VALUES (9, 0, x'')",
     ],
 )
-def test_wrong_rows_of_a_large_database_are_found_at_the_start(
+def test_wrong_rows_of_a_large_database_are_found_at_startup(
     scene, store, folder, open_store, change
 ):
     for n in range(3):
@@ -306,7 +306,7 @@ def test_a_read_does_not_hold_the_log(scene, store):
     assert not busy
 
 
-def test_events_have_the_size(scene: Scene, store):
+def test_events_have_the_size_of_the_payload(scene: Scene, store):
     scene.push(payload=LARGE)
     commit(scene.engine, store)
     scene.lease()

@@ -1,4 +1,6 @@
-"""Reading SQLite's log without SQLite: to the same end, and with the position of damage."""
+"""Reading SQLite's log without SQLite: up to the same last frame, and with the position of any
+damage.
+"""
 
 import sqlite3
 from pathlib import Path
@@ -56,21 +58,21 @@ def test_a_damaged_header_is_damage(log):
         assert examine(flipped(log, at)) == WalReport(0, 0)
 
 
-def test_a_torn_end_after_a_crash_is_no_damage(log):
+def test_a_torn_end_after_a_crash_is_not_damage(log):
     frames = (len(log) - 32) // FRAME
     assert examine(log[:-100]) == WalReport(frames - 1, None)
     assert examine(flipped(log, len(log) - 50)) == WalReport(frames - 1, None)
     assert examine(log + bytes(3 * FRAME)) == WalReport(frames, None)
 
 
-def test_frames_of_the_previous_round_are_no_damage(log):
+def test_frames_of_the_previous_round_are_not_damage(log):
     other = bytearray(log)
     for at in range(32, len(log), FRAME):
         other[at + 8 : at + 16] = b"\1" * 8  # other salts
     assert examine(log + bytes(other[32:])) == WalReport((len(log) - 32) // FRAME, None)
 
 
-def test_a_file_that_is_no_log_has_no_frames():
+def test_a_file_that_is_not_a_log_has_no_frames():
     assert examine(b"") == WalReport(0, None)
     assert examine(bytes(31)) == WalReport(0, None)
     assert examine(bytes(5000)) == WalReport(0, 0)
