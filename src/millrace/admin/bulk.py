@@ -5,12 +5,14 @@ even if the job moves: the search does not find a retried job again. A long oper
 and yields to other connections between them. If the client disconnects, the operation stops.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError, QueueRefused
 from millrace.engine.job import Job
+from millrace.engine.seq_set import SeqSet
 from millrace.engine.states import BLOCKED, STATE_NAMES
 from millrace.protocols.http.pushes import check_queue
 from millrace.records import (
@@ -78,7 +80,10 @@ def _act_on_some(hub: AdminService, request: ActionRequest) -> Iterator[BulkProg
             _refuse(acted, str(seq), "Job not found.")
     names = list(dict.fromkeys([*request.jobs, *map(str, request.seqs)]))
     acted.total = acted.done + len(jobs)
-    ordered = _in_order(engine, request, jobs.values(), set(jobs))
+    seqs = SeqSet()
+    for seq in jobs:
+        seqs.add(seq)
+    ordered = _in_order(engine, request, jobs.values(), seqs)
     for _ in _do_all(hub, request, ordered, acted, ", ".join(names[:MAX_LISTED_SKIPS]), only):
         yield None
     yield acted
@@ -89,11 +94,13 @@ def _act_on_all(
 ) -> Iterator[BulkProgress | None]:
     engine, acted = hub.engine, BulkProgress(0, [], finished=False)
     meaning = FilterMatcher(hub, query)
-    undone, jobs, seqs = engine.revert_count, list[Job](), set[int]()
+    undone, seqs = engine.revert_count, SeqSet()
+    # The garbage collector would examine each of a million jobs in a list.
+    selected = array("q")
     found = matching_jobs(hub, query)
     for job in found:
         if job is not None:
-            jobs.append(job)
+            selected.append(job.seq)
             if request.action == "cancel":
                 seqs.add(job.seq)
         elif found.examined - acted.examined >= SCAN_PROGRESS_INTERVAL:
@@ -102,8 +109,8 @@ def _act_on_all(
         else:
             yield None
     check_not_reverted(engine, undone, acted)
-    acted.examined, acted.total = 0, len(jobs)
-    ordered = _in_order(engine, request, jobs, seqs)
+    acted.examined, acted.total = 0, len(selected)
+    ordered = _in_order(engine, request, _present(engine, selected), seqs)
     told = 0
     for _ in _do_all(hub, request, ordered, acted, write(query) or "all jobs", meaning):
         tell = acted.examined - told >= PROGRESS_INTERVAL
@@ -196,8 +203,21 @@ def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Itera
                 return  # the job stays, so the remaining dependents stay blocked
 
 
+def _present(engine: Engine, seqs: Iterable[int]) -> Iterator[Job | None]:
+    """Yield the jobs with these seqs that still exist. Yield None at the end of a slice."""
+    gone = 0
+    for seq in seqs:
+        job = engine.job(seq)
+        if job is not None:
+            yield job
+            continue
+        gone += 1
+        if gone % SCAN_SLICE_SIZE == 0:
+            yield None
+
+
 def _in_order(
-    engine: Engine, request: ActionRequest, jobs: Iterable[Job], seqs: set[int]
+    engine: Engine, request: ActionRequest, jobs: Iterable[Job | None], seqs: SeqSet
 ) -> Iterable[Job | None]:
     """Order the jobs so that the action cancels dependents before their blockers. It then neither
     unblocks a job that it cancels later, nor refuses a job because of a dependent that it cancels
@@ -208,13 +228,17 @@ def _in_order(
     return _dependents_first(engine, jobs, seqs)
 
 
-def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> Iterator[Job | None]:
+def _dependents_first(
+    engine: Engine, jobs: Iterable[Job | None], seqs: SeqSet
+) -> Iterator[Job | None]:
     """Yield dependents before their blockers. Yield None at the end of a slice, because one job may
     have a large number of dependents.
     """
-    seen: set[int] = set()
-    passed = 0
+    seen, passed = SeqSet(), 0
     for first in jobs:
+        if first is None:
+            yield None
+            continue
         # Pairs of a job and its last examined dependent.
         path = [(first, 0)] if first.seq not in seen else []
         seen.add(first.seq)
