@@ -7,6 +7,7 @@ consistency.py.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from .job import Job
 from .jobs_by_seq import JobsBySeq
@@ -42,6 +43,13 @@ class Component:
     def clear(self) -> None:
         """Remove all jobs."""
         raise NotImplementedError
+
+    def discard(self) -> list[Any]:
+        """Remove all jobs, and return the collections that had them, to be freed in steps. Only the
+        components that have a collection that takes long to free need it.
+        """
+        self.clear()
+        return []
 
     def use_jobs(self, jobs: JobsBySeq) -> None:
         """Read jobs from this table: a flush has replaced the old one. Few components need it."""

@@ -9,7 +9,7 @@ changed; every entry is compared with its job when it is used.
 """
 
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 from .annotations import read_details
 from .caller import Caller
@@ -96,6 +96,12 @@ class Deadlines(Component):
         self._found_due.clear()
         self._found_by_queue.clear()
         self._max_offset = 0
+
+    def discard(self) -> list[Any]:
+        old: list[Any] = [self.leases, self.due]
+        self.leases, self.due = {}, {}
+        self.clear()
+        return old
 
     def _current(self, queue: str, entry: tuple[int, int]) -> Job | None:
         """The job of an entry; None if the entry is stale."""

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import filterfalse
-from typing import Final
+from typing import Any, Final
 
 from .component import Component, IndexProblem, Problems
 from .job import Extra, Job
@@ -140,6 +140,12 @@ class Dependencies(Component):
                 self._staged.remove(staged)
         if self._staged:
             self.by_blocker[_NO_JOB] = []
+
+    def discard(self) -> list[Any]:
+        old: list[Any] = [self.by_blocker, self._stale]
+        self.by_blocker, self._stale = {}, {}
+        self.clear()
+        return old
 
     def block(self, job: Job, blockers: list[int]) -> None:
         """Add blockers to a job. A job may be its own blocker."""

@@ -5,6 +5,7 @@ total.
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from .failure_groups import JobFailureGroup
 from .jobs_by_seq import JobGroup
 from .queues import Queue
 from .ready import ReadyQueue
@@ -37,7 +38,7 @@ class DiscardedCollections:
         self._stack.append(collection)
 
     def free(self, limit: int) -> None:
-        """Remove this number of items. A queue, a dictionary or a group of jobs is an item, and so
+        """Remove this number of items. A queue, a collection or a group of jobs is an item, and so
         is each of its entries.
         """
         stack = self._stack
@@ -48,10 +49,10 @@ class DiscardedCollections:
                 continue
             limit -= 1
             item = collection.popitem()[1] if isinstance(collection, dict) else collection.pop()
-            if isinstance(item, JobGroup):
+            if isinstance(item, JobGroup | JobFailureGroup):
                 stack.append(item.jobs)
                 continue
-            if isinstance(item, dict):
+            if isinstance(item, dict | list):
                 stack.append(item)
                 continue
             if isinstance(item, Queue) and self._queues.get(item.name) is not item:

@@ -42,8 +42,8 @@ class EngineState:
         #: The server's clock when a job last became ready.
         self.last_known_time = 0
         self.table = JobTable(rules)
-        # The same tables as in the components, for reading. A flush replaces these two, so a
-        # reference to them must not be kept across turns.
+        # The same tables as in the components, for reading. A flush replaces these two and the
+        # indexes of states, so a reference to them must not be kept across turns.
         self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
         self.queue_set = QueueSet(self.jobs)
         self.retention = Retention(self.jobs, rules, dead_max)

@@ -1,7 +1,7 @@
 """Failed jobs by error: dead jobs, and jobs that wait for a retry."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from .component import Component, IndexProblem, Problems
 from .events import fingerprint
@@ -124,6 +124,11 @@ class FailureGroups(Component):
         self._group_of.clear()
         self._not_indexed.clear()
 
+    def discard(self) -> list[Any]:
+        old: list[Any] = [self.by_fingerprint, self._group_of, self._not_indexed]
+        self.by_fingerprint, self._group_of, self._not_indexed = {}, {}, {}
+        return old
+
     def problems(self) -> Problems:
         for seq in list(self._group_of):
             group = self._group_of.get(seq)
@@ -142,9 +147,12 @@ class FailureGroups(Component):
                 job = group.jobs.get(seq)
                 dead += job is not None and job.state == DEAD
                 yield None
-            # Jobs may have changed meanwhile, so count again before reporting a difference.
-            if group.dead != dead and group.dead != sum(
-                job.state == DEAD for job in group.jobs.values()
+            # Jobs may have changed meanwhile, so count again before reporting a difference. A flush
+            # may have discarded the group.
+            if (
+                group.dead != dead
+                and self.get(group.fingerprint) is group
+                and group.dead != sum(job.state == DEAD for job in group.jobs.values())
             ):
                 detail = f"{group.dead} jobs of the failure group are counted as dead"
                 yield IndexProblem("failure", detail, job=group.newest)

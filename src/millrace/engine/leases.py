@@ -8,7 +8,7 @@ leased again, or until the next revert after the job is removed.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .annotations import ensure_details, read_details
 from .change_set import ChangeSet
@@ -235,6 +235,12 @@ class LeaseSet(Component):
         self._holder_of.clear()
         self._undone.clear()
 
+    def discard(self) -> list[Any]:
+        old: list[Any] = [self.by_holder, self._holder_of]
+        self.by_holder, self._holder_of = {}, {}
+        self.clear()
+        return old
+
     # Refused commits
 
     def held_before(self, change_sets: Iterable[ChangeSet]) -> dict[int, str]:
@@ -290,10 +296,10 @@ class LeaseSet(Component):
         """Yield each mismatch between the leases of connections and the leased jobs, and None for
         each item examined.
         """
-        leased = self._engine.leased
-        for seq in list(leased):
+        engine = self._engine  # a flush replaces its index of leased jobs
+        for seq in list(engine.leased):
             yield None
-            job = leased.get(seq)
+            job = engine.leased.get(seq)
             bound = job is not None and job.history.holder_protocol in self._bound
             if bound and seq not in self._holder_of:
                 yield IndexProblem(
@@ -303,6 +309,6 @@ class LeaseSet(Component):
             yield None
             holder = self._holder_of.get(seq)
             if holder is not None and (
-                seq not in leased or seq not in self.by_holder.get(holder, ())
+                seq not in engine.leased or seq not in self.by_holder.get(holder, ())
             ):
                 yield IndexProblem("lease", f"job {seq} is wrongly listed as a lease of {holder}")

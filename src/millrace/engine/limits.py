@@ -15,7 +15,7 @@ whose keys have room.
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -428,6 +428,12 @@ class Limits(Component):
         self._queues_to_serve.clear()
         self._keys_to_unpark.clear()
         self._update()
+
+    def discard(self) -> list[Any]:
+        old: list[Any] = [self.leased_by_key, self.parked.by_key]
+        self.leased_by_key, self.parked.by_key = {}, {}
+        self.clear()
+        return old
 
     # Time
 

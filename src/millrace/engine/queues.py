@@ -197,7 +197,9 @@ class QueueSet(Component):
             if versions.get(queue.name) == (queue, queue.version):
                 expected = ready.pop(name, None) or SeqSet()
                 yield from _ready_problems(queue, self._jobs, expected, found)
-            if versions.get(queue.name) == (queue, queue.version):
+            # A flush may have removed the queue: its ready jobs are then freed in steps.
+            is_listed = self.by_name.get(name) is queue
+            if is_listed and versions.get(queue.name) == (queue, queue.version):
                 yield from found
             else:
                 yield SKIPPED

@@ -1,7 +1,7 @@
 """Retention of ended jobs: how long they are kept, and how many of them."""
 
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -126,16 +126,28 @@ class Retention(Component):
         self.dead_untrimmed.clear()
         self.done_untrimmed.clear()
 
+    @property
+    def _indexes(self) -> tuple[dict[int, Job], ...]:
+        return self.done, self.dead, self.dead_untrimmed, self.done_untrimmed
+
+    def discard(self) -> list[Any]:
+        """The indexes are replaced, so a reference to them must not be kept across a flush."""
+        old: list[Any] = [*self._indexes]
+        self.done, self.dead_untrimmed = {}, {}
+        self.dead, self.done_untrimmed = OrderedDict(), OrderedDict()
+        return old
+
     def problems(self) -> Problems:
-        indexes = {
-            "done": self.done,
-            "dead": self.dead,
-            "dead, with its own retention": self.dead_untrimmed,
-            "done, with its own retention": self.done_untrimmed,
-        }
-        for name, index in indexes.items():
-            for seq in list(index):
+        names = (
+            "done",
+            "dead",
+            "dead, with its own retention",
+            "done, with its own retention",
+        )
+        for number, name in enumerate(names):
+            for seq in list(self._indexes[number]):
                 yield None
+                index = self._indexes[number]  # a flush may have replaced it
                 job = index.get(seq)
                 if job is None:
                     continue

@@ -2,6 +2,8 @@
 has the done and dead ones.
 """
 
+from typing import Any
+
 from .component import Component, IndexProblem, Problems
 from .job import Job
 from .jobs_by_seq import JobsBySeq
@@ -93,12 +95,19 @@ class StateIndex(Component):
         self.retrying_by_queue.clear()
         self._version += 1
 
+    def discard(self) -> list[Any]:
+        """The indexes are replaced, so a reference to them must not be kept across a flush."""
+        old: list[Any] = [self.scheduled, self.blocked, self.leased, self.staged]
+        old.append(self.retrying_by_queue)
+        self.scheduled, self.blocked, self.leased, self.staged = {}, {}, {}, {}
+        self.retrying_by_queue = {}
+        self.clear()
+        return old
+
     def problems(self) -> Problems:
         version, retrying = self._version, dict.fromkeys(self.retrying_by_queue, 0)
         for state in (SCHEDULED, BLOCKED, LEASED):
-            index = self._index(state)
-            assert index is not None
-            yield from self._index_problems(index, state)
+            yield from self._index_problems(state)
         for seq in self._jobs:
             yield None
             job = self._jobs.get(seq)
@@ -139,11 +148,11 @@ class StateIndex(Component):
                 detail = f"the job is not listed with its load {load_of(job)}"
                 yield IndexProblem("load", detail, job=job)
 
-    def _index_problems(self, index: dict[int, Job], state: int) -> Problems:
-        """The jobs of an index that do not belong there."""
-        for seq in list(index):
+    def _index_problems(self, state: int) -> Problems:
+        """The jobs of an index that do not belong there. A flush may replace the index."""
+        for seq in list(self._index(state) or ()):
             yield None
-            job = index.get(seq)
+            job = (self._index(state) or {}).get(seq)
             if job is None:
                 continue
             if self._jobs.get(seq) is not job:

@@ -1,6 +1,7 @@
 """All jobs, by seq and by jid."""
 
 from bisect import bisect_left, insort
+from typing import Any
 
 from .component import Component, IndexProblem, Problems
 from .job import Job
@@ -118,9 +119,9 @@ class JobTable(Component):
         if not duplicates:
             del self._duplicates[job.jid]
 
-    def replace(self) -> tuple[JobsBySeq, dict[str, Job]]:
+    def discard(self) -> list[Any]:
         """Replace the tables with empty ones, in constant time, and return the old ones."""
-        old = self.jobs, self.by_jid
+        old: list[Any] = [*self.jobs.collections(), self.by_jid, self._duplicates]
         self.jobs, self.by_jid, self._duplicates = JobsBySeq(), {}, {}
         return old
 

@@ -28,7 +28,7 @@ KEYS_PER_STEP: Final = 64
 
 
 class Tables:
-    """The indexes of all jobs and queues. A flush replaces `jobs` and `by_jid`, so a reference to
+    """The indexes of all jobs and queues. A flush replaces the indexes of jobs, so a reference to
     them must not be kept across turns.
     """
 

@@ -53,6 +53,10 @@ class Transitions:
         self._restoration, self._positions = engine.restoration, engine.positions
         self._state_components = engine.state_components
 
+    def use_leased(self, leased: dict[int, Job]) -> None:
+        """Use this index of leased jobs: a flush has replaced the old one."""
+        self._leased = leased
+
     def apply(
         self,
         job: Job,
