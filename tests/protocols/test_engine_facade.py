@@ -109,7 +109,7 @@ WITHOUT_QUEUE = {
     *("turn", "version", "revert_count", "flush_count", "commit_waiters", "set_alarm"),
     *("has_uncommitted", "is_setting_uncommitted", "is_turn_uncommitted"),
     *("cancel_wait", "stop_offering", "hold_queues", "totals", "timer_counts"),
-    "recent_durations",
+    *("recent_durations", "dependents_left"),
 }
 #: Components that the protocols use for queues that they have checked and jobs that they have found.
 #: The commands in test_queue_rules.py cover these uses.
@@ -137,7 +137,6 @@ INTERNAL = {
 }
 #: The uses of internal parts by protocols: the file, the attribute and the reason.
 EXCEPTIONS = {
-    ("connection.py", "cascades"): "limits the jobs that one step of a connection starts",
     ("qless/attempts.py", "retention"): "the number of completed jobs is limited over all queues",
     ("qless/dependencies.py", "dependencies"): "stages jobs that the caller has found",
     ("qless/state.py", "table"): "checks the queue of the job itself",

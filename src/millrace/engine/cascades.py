@@ -6,7 +6,9 @@ change set that ends the job also contains a durable setting that records this, 
 refused commit loses none of them.
 
 Many jobs can end in one step of the server, such as the removal of a queue. After STEP_LIMIT
-dependents of all these jobs, only the first dependent of each further job is handled immediately.
+dependents of all these jobs, only the first dependent of each further job is handled immediately. A
+step begins when the server begins to execute commands, a slice of a command, or timers; it then
+sets `Engine.dependents_left`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -32,7 +34,7 @@ FAIL: Final = b"fail"
 
 
 class Cascades:
-    __slots__ = ("_engine", "_left", "_position", "pending")
+    __slots__ = ("_engine", "_position", "pending")
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
@@ -40,12 +42,6 @@ class Cascades:
         self.pending = engine.dependencies.ending
         #: Blocker -> the last dependent that its cascade of failures has examined.
         self._position: dict[int, int] = {}
-        #: The number of dependents that the current step may still handle.
-        self._left = STEP_LIMIT
-
-    def begin_step(self) -> None:
-        """Called when the server begins to execute commands, a slice of a command, or timers."""
-        self._left = STEP_LIMIT
 
     def load(self, settings: dict[str, bytes]) -> None:
         """Read the unfinished cascades from the settings."""
@@ -97,7 +93,7 @@ class Cascades:
 
     def _limit(self) -> int:
         """The number of dependents of the next job that are handled immediately."""
-        return max(1, min(CASCADE_BATCH_SIZE, self._left))
+        return max(1, min(CASCADE_BATCH_SIZE, self._engine.dependents_left))
 
     def _unblock_some(self, blocker: int, now: int, limit: int) -> int:
         """Unblock up to `limit` dependents, and return their number."""
@@ -110,7 +106,7 @@ class Cascades:
                     engine.transitions.start_unblocked(job, now)
                 else:
                     engine.change_set.record(job)
-        self._left -= count
+        engine.dependents_left -= count
         self._set_pending(
             blocker, UNBLOCK if blocker in engine.dependencies.by_blocker else None, now
         )
@@ -129,7 +125,7 @@ class Cascades:
             if seq:
                 position[blocker] = seq
                 left -= 1
-                self._left -= 1
+                engine.dependents_left -= 1
             job = engine.jobs.get(seq)
             fails = job is not None and job.state == BLOCKED and self._fails_with_blocker(job)
             if fails and job is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from .cascades import CASCADE_TIMER
+from .cascades import CASCADE_TIMER, STEP_LIMIT
 from .dependencies import LINKS_TIMER
 from .details import Number
 from .errors import WrongState
@@ -48,7 +48,7 @@ class DueTimers:
     def tick(self, now: int, limit: int) -> None:
         """Handle due timers, at most `limit` of them."""
         engine, timers = self._engine, self._timers
-        engine.cascades.begin_step()
+        engine.dependents_left = STEP_LIMIT
         self._waiters.tick()
         long_work: list[Callable[[int], None]] = []
         try:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from .annotations import Annotations
+from .cascades import STEP_LIMIT
 from .change_set import ChangeSet
 from .counters import TimerCounts, Totals
 from .deadlines import Deadlines
@@ -38,6 +39,9 @@ class EngineState:
         #: The reason why new jobs are refused; empty if they are accepted. The protocols check it.
         self.push_refusal_reason = ""
 
+        #: The number of dependents of ended jobs that the current step of the server may still
+        #: handle; see cascades.py.
+        self.dependents_left = STEP_LIMIT
         self.next_seq = 1
         #: The server's clock when a job last became ready.
         self.last_known_time = 0

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 from mypy_extensions import mypyc_attr
 
 from millrace.engine.caller import Caller
+from millrace.engine.cascades import STEP_LIMIT
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
@@ -229,7 +230,7 @@ class Connection:
         """Execute commands up to this total cost. Return whether more commands are ready."""
         engine, caller = self.engine, self.caller
         engine.caller = caller
-        engine.cascades.begin_step()
+        engine.dependents_left = STEP_LIMIT
         try:
             while self.waiter is None and not self.closing:
                 if max_cost <= 0 and (self.long_command is not None or self.has_input()):
@@ -254,7 +255,7 @@ class Connection:
         """Execute a command that arrived as one complete line, while no other is buffered."""
         engine, caller = self.engine, self.caller
         engine.caller, caller.must_wait = caller, False
-        engine.cascades.begin_step()
+        engine.dependents_left = STEP_LIMIT
         try:
             self.execute_line(line, now)
         finally:
