@@ -88,9 +88,7 @@ class QueueRule:
 
     def refuse(self, command: str) -> None:
         """Refuse a command that concerns all queues."""
-        raise QueueRefused(
-            f"{command} is not allowed on this port, which is restricted to certain queues"
-        )
+        raise QueueRefused(f"{command} is not allowed on this port: it has a rule for queues")
 
     def visible_job(self, job: Job | None) -> Job | None:
         """The job, or None if it is in a queue that the rule does not allow."""

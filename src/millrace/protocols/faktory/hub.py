@@ -113,7 +113,9 @@ class FaktoryHub(Hub):
             self.engine.set_alarm((self, wid), clock + LOST_WORKER_TIMEOUT)
 
     def stop(self) -> None:
-        """The server is stopping: no job is leased, and every worker is told at its next BEAT."""
+        """Lease no more jobs, because the server is stopping. The reply to the next BEAT of each
+        worker contains `terminate`.
+        """
         super().stop()
         for worker in self.workers.connected():
             self.advance(worker, TERMINATE)

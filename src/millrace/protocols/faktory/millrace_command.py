@@ -32,7 +32,7 @@ def millrace(connection: "FaktoryConnection", argument: bytes | None, now: int) 
     request = bulk_requests.parse(line)
     if connection.hub.rule is not None and request.read is None:
         raise QueueRefused(
-            "only MILLRACE read is allowed on this port, because the port has a queue rule"
+            "MILLRACE is not allowed on this port, except read: it has a rule for queues"
         )
     if connection.engine.unavailable_reason and request.changes:
         raise StoreUnavailable(connection.engine.unavailable_reason)

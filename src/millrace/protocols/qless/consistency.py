@@ -26,7 +26,7 @@ def report(q: QlessState, now: int, *, resolve: bool) -> Slices:
     """Return the problems found, and with `resolve` the number of repaired problems."""
     if q.hub.rule is not None:
         raise QueueRefused(
-            "a check of all jobs is not allowed on this port, which is restricted to certain queues"
+            "a check of all jobs is not allowed on this port: it has a rule for queues"
         )
     found = yield from check_in_slices(q)
     repaired = 0
