@@ -35,7 +35,7 @@ from millrace.protocols.registry import FAKTORY, MASENKO, QLESS, WORKQ
 from millrace.protocols.spec import protocol_rules
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.protocols.workq.hub import WorkqHub
-from millrace.server.turns import LARGE_TURN_CHANGES
+from millrace.server.turns import LARGE_TURN_QUEUES
 from wires import data_of
 
 NOW = 1_794_771_831_000_000
@@ -629,7 +629,7 @@ def test_a_long_command_without_events_waits_for_the_commit(tmp_path: Path) -> N
         assert server.send("faktory", b"QUEUE PAUSE *\r\n") == b""
         server.sleep(0.05)
         assert session.is_working
-        assert LARGE_TURN_CHANGES <= len(server.engine.change_set.queues) < 2500
+        assert LARGE_TURN_QUEUES <= len(server.engine.change_set.queues) < 2500
         server.release()
         while session.is_working:
             server.sleep(0.01)

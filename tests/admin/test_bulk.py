@@ -1,5 +1,6 @@
 """`act`: each action on jobs of each protocol, on named jobs and on all jobs of a query."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from millrace.admin.bulk import (
     act_on_jobs,
 )
 from millrace.engine.annotations import ensure_details
-from millrace.engine.job import id_from_seq
+from millrace.engine.job import Job, id_from_seq
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.qless.job_view import state_of
 from millrace.protocols.registry import GOQUEUE, MASENKO, QLESS, WORKQ
@@ -599,3 +600,21 @@ def test_only_requires_named_jobs(room):
     assert room.refused(act=wrong)[0] == "bad request"
     wrong = {"action": "delete", "jobs": ["a"], "only": {"text": ["x"]}}
     assert room.refused(act=wrong)[0] == "bad request"
+
+
+@pytest.mark.parametrize("action", ["kill", "cancel", "delete"])
+def test_an_action_on_all_jobs_keeps_no_list_of_them(room, action):
+    """The garbage collector examines each job of a new list of a million jobs."""
+    count = 3 * SCAN_SLICE_SIZE
+    root = room.push("root")
+    for number in range(count):
+        room.push(f"job-{number}", origin=QLESS, blockers=[root.seq] if number == 7 else [])
+    request = ActionRequest(action, query=JobFilter(queue="q"))
+    work = act_on_jobs(room.hub, request, START)
+    before = {id(each) for each in gc.get_objects()}
+    while not room.engine.change_set.event_count > count + 1:  # the first job has changed
+        next(work)
+    lists = [each for each in gc.get_objects() if isinstance(each, list) and len(each) > count]
+    assert not [each for each in lists if id(each) not in before and isinstance(each[0], Job)]
+    *_, last = work
+    assert last.done == last.total == count + 1

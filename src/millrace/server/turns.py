@@ -48,9 +48,11 @@ LEASE_COMMIT_DELAY = 0.01
 #: After a commit with this number of replies, the next turn ends a little later. With few clients,
 #: the passes of the loop would cost more than a shared commit saves.
 MIN_REPLIES_TO_WAIT = 8
-#: The number of events, changed queues or edits of a change set that takes a few milliseconds to
+#: The number of events or edits of a change set that takes a few milliseconds to
 #: write.
 LARGE_TURN_CHANGES = 300
+#: The same for changed queues: each is a row of its own, and takes as long as two events.
+LARGE_TURN_QUEUES = 150
 
 
 #: Replies of one session that wait for a sync.
@@ -105,7 +107,7 @@ class Turns:
         changes = self.engine.change_set
         return self._committing is not None and (
             len(changes.events) >= LARGE_TURN_CHANGES
-            or len(changes.queues) >= LARGE_TURN_CHANGES
+            or len(changes.queues) >= LARGE_TURN_QUEUES
             or changes.edits >= LARGE_TURN_CHANGES
         )
 
