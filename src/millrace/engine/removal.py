@@ -147,8 +147,11 @@ class Removal:
         changes.events, changes.event_count = old.events, old.event_count
         changes.settings = old.settings
         engine.change_set = changes
-        for key in [key for key in engine.settings if key.startswith(FLUSHED_SETTINGS)]:
-            engine.set_setting(key, None)
+        keys = [key for key in engine.settings if key.startswith(FLUSHED_SETTINGS)]
+        for key in keys:  # there may be thousands of tracked ids and of limits
+            del engine.settings[key]
+        changes.settings.update(dict.fromkeys(keys))
+        changes.edits += len(keys)
         engine.load_settings()
         engine.recent_durations.clear()
         changes.event_count += 1

@@ -46,14 +46,19 @@ class SmallTables:
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)", (place, checksum, name, paused)
         )
 
-    def write_setting(self, key: str, value: bytes | None) -> None:
-        if value is None:
-            self._update_row_sum("notes", key, 0)
-            self._db.execute("DELETE FROM notes WHERE key = ?", (key,))
-        else:
-            checksum = self._update_row_sum("notes", key, checksums.note_sum(key, value))
-            row = (key, checksum, value)
-            self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", row)
+    def write_settings(self, settings: dict[str, bytes | None]) -> None:
+        """Write the changed settings; a flush deletes thousands at once."""
+        deleted: list[tuple[str]] = []
+        rows: list[tuple[str, int, bytes]] = []
+        for key, value in settings.items():
+            if value is None:
+                self._update_row_sum("notes", key, 0)
+                deleted.append((key,))
+            else:
+                checksum = self._update_row_sum("notes", key, checksums.note_sum(key, value))
+                rows.append((key, checksum, value))
+        self._db.executemany("DELETE FROM notes WHERE key = ?", deleted)
+        self._db.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", rows)
 
     def write_statistics(self, state: StoreState) -> None:
         """Write the changed days. The table then includes all events up to now."""

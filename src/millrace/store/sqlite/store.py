@@ -211,8 +211,8 @@ class SqliteStore:
                         name, None
                     )  # the queue may have existed: it moves to the end
                 tables.write_queue(name, paused)
-            for key, value in change_set.settings.items():
-                tables.write_setting(key, value)
+            if change_set.settings:
+                tables.write_settings(change_set.settings)
             self._payloads.add_turn(change_set, large)
             generations.add_turn(change_set, self._turn, len(blob))
             # `commit` deletes the rows of a clearing turn, so the turn must not write any.
