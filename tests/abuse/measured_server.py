@@ -209,7 +209,7 @@ class MeasuredServer(HeldServer):
             clock,
             max_connections=MAX_CONNECTIONS,
             max_output=1 << 30,
-            ended=_fail,
+            on_fatal_error=_fail,
             commits=self._commits,
         )
         self._connect = {each.name: each.connect for each in world.listeners}

@@ -117,7 +117,7 @@ class HeldServer:
             clock,
             max_connections=MAX_CONNECTIONS,
             max_output=1 << 30,
-            ended=_fail,
+            on_fatal_error=_fail,
             commits=HeldCommits,
         )
         made = listeners(Config(), self.engine, clock(), MAX_CONNECTIONS)

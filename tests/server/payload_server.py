@@ -116,7 +116,7 @@ def serve(folder: Path, play: Callable[[Served], Awaitable[None]]) -> None:
             clock,
             max_connections=100,
             max_output=1 << 30,
-            ended=pytest.fail,
+            on_fatal_error=pytest.fail,
         )
         serving = listeners(Config(), engine, clock(), 100)
         sockets = {each.name: open_port("127.0.0.1", 0, each.name) for each in serving}

@@ -26,7 +26,7 @@ def test_a_due_timer_runs_on_a_busy_server() -> None:
 
     async def serve() -> int:
         engine = Engine(Random(1), protocol_rules())
-        server = Server(engine, None, clock, max_connections=1, max_output=1, ended=print)
+        server = Server(engine, None, clock, max_connections=1, max_output=1, on_fatal_error=print)
         loop = asyncio.get_running_loop()
         engine.set_alarm((owner, "due"), clock())
         for number in range(MAX_PASSES):

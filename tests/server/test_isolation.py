@@ -74,7 +74,9 @@ class Client:
 def play(scene: Callable[[Server], Awaitable[None]], store: MemoryStore | None = None) -> None:
     async def serve() -> None:
         engine = Engine(Random(1), protocol_rules())
-        server = Server(engine, store, clock, max_connections=9, max_output=1 << 30, ended=print)
+        server = Server(
+            engine, store, clock, max_connections=9, max_output=1 << 30, on_fatal_error=print
+        )
         await scene(server)
         server.turns.close()
 

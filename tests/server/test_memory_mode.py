@@ -20,7 +20,7 @@ def test_a_server_without_a_store_records_no_transitions() -> None:
     engine = scene.engine
 
     async def serve() -> None:
-        server = Server(engine, None, clock, max_connections=1, max_output=1, ended=print)
+        server = Server(engine, None, clock, max_connections=1, max_output=1, on_fatal_error=print)
         for number in range(CYCLES):
             scene.complete(scene.pushed_and_leased(f"job-{number}"))
             assert engine.change_set.events == []
@@ -39,7 +39,9 @@ def test_a_server_with_a_store_records_transitions() -> None:
 
     async def serve() -> None:
         store = MemoryStore()
-        server = Server(scene.engine, store, clock, max_connections=1, max_output=1, ended=print)
+        server = Server(
+            scene.engine, store, clock, max_connections=1, max_output=1, on_fatal_error=print
+        )
         scene.push()
         assert [event[1] for event in scene.engine.change_set.events] == ["pushed"]
         await server.turns.drain()
@@ -54,7 +56,7 @@ def test_changes_without_events_take_a_limited_amount_of_memory() -> None:
     sizes: list[int] = []
 
     async def serve() -> None:
-        server = Server(engine, None, clock, max_connections=1, max_output=1, ended=print)
+        server = Server(engine, None, clock, max_connections=1, max_output=1, on_fatal_error=print)
         jobs = [scene.push(f"job-{number}", due_at=FOREVER) for number in range(3 * CYCLES)]
         for number, job in enumerate(jobs):
             engine.set_setting(f"option-{number}", b"x", must_wait=False)

@@ -256,7 +256,7 @@ class Life:
                 world.clock,
                 max_connections=world.config.server.max_connections,
                 max_output=world.config.server.max_output,
-                ended=_ended,
+                on_fatal_error=_ended,
                 commits=lambda loop, after: SimulatedCommits(world, loop, after),  # type: ignore[arg-type]
             )
         # Messages to several sessions are sent in an order that a replay repeats.

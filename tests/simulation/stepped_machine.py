@@ -73,7 +73,7 @@ class Machine:
                 self.clock,
                 max_connections=100,
                 max_output=1 << 20,
-                ended=lambda _: None,
+                on_fatal_error=lambda _: None,
                 commits=lambda _, after: WaitingCommits(self, after),  # type: ignore[arg-type]
             )
         self.loop.create_task(self._listen())

@@ -315,8 +315,8 @@ class Config:
 
 
 def use_protocol_sections(sections: Callable[[], Mapping[str, type[Section]]]) -> None:
-    """Use the sections that the function returns as the sections of the protocols. It is called
-    when the configuration is first used.
+    """Use the sections that the function returns as the sections of the protocols. The function is
+    called when the configuration is first used.
     """
     global _protocol_sections
     _protocol_sections = sections

@@ -106,7 +106,7 @@ class Arrivals:
         return jobs
 
     def _extra(self, new_job: NewJob, seq: int) -> Extra | None:
-        """The rare fields of a job, or None if it has none of them."""
+        """The rarely used fields of a job, or None if it has none of them."""
         unique = dict.fromkeys(new_job.blockers)
         dependencies = self._engine.dependencies
         blockers = [b for b in unique if b == seq or dependencies.can_block(b, new_job.origin)]

@@ -290,7 +290,7 @@ def _has_waiter_and_job(queue: Queue) -> bool:
 
 
 class HeldQueues:
-    """See `Engine.together`. It may be nested: the outermost one serves the queues."""
+    """See `Engine.hold_queues`. It may be nested: the outermost one serves the queues."""
 
     __slots__ = ("_assignments", "_now", "_outermost")
 

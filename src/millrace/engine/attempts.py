@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 # The store writes the earlier failures of a job again with each change to the job.
 #: Maximum number of earlier failures whose backtraces a job keeps.
 MAX_EARLIER_FAILURES: Final = 10
-#: Maximum number of characters of these backtraces, in all.
+#: Maximum total number of characters in these backtraces.
 MAX_EARLIER_BACKTRACE_CHARS: Final = 8_000
-#: Maximum number of characters of the message of each earlier failure.
+#: Maximum number of characters in the message of each earlier failure.
 MAX_EARLIER_MESSAGE_CHARS: Final = 300
 #: The failure group of jobs with a damaged payload.
 DAMAGED_GROUP: Final = "PayloadDamaged"
@@ -245,8 +245,8 @@ class Attempts:
         engine.caller.must_wait = True
 
     def bury_damaged(self, job: Job, now: int, message: str) -> None:
-        """Move a ready or leased job to the dead set because its payload is damaged. Neither a
-        retry nor a dead queue gives the job to another worker.
+        """Move a ready or leased job to the dead set because its payload is damaged. The job is not
+        retried or moved to a dead queue, so no other worker receives it.
         """
         if job.extra is not None:
             job.extra.dead_queue = ""

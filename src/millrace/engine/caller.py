@@ -4,10 +4,10 @@ The server executes one command at a time, so the engine has one current caller:
 connection sets `engine.caller` for the duration of a command. Between commands, for timers and
 deliveries, it is `engine.server_caller`.
 
-A method that makes a durable change sets `must_wait` of the current caller: its reply is sent
-after the commit. A lease sets it only if an earlier change to its job is not committed. A reply
-that depends on changes by other clients, because it reports something as present, absent or ended,
-calls `wait()`.
+A method that makes a durable change sets `must_wait` on the current caller: its reply is sent after
+the commit. A lease sets it only if an earlier change to its job is not committed. A reply that
+depends on changes by other clients, because it reports something as present, absent or ended, calls
+`wait()`.
 
 A caller may have its own clock. The `now` of a method is then the time on this clock, and
 `clock_offset` converts it to the server's. A job and a lease store the offset of the client that
@@ -65,8 +65,8 @@ class Caller:
         return OnServerClock(self)
 
     def time(self, now: int, offset: int) -> int:
-        """The time of the current command by the clock of a record, which is ahead by `offset`. The
-        clock of the caller, if it has one, replaces the clock of the record.
+        """The time of the current command on the clock of the client that wrote a record, which is
+        ahead by `offset`. If the caller has its own clock, that clock is used instead.
         """
         return now if self.own_clock else now + offset
 

@@ -45,8 +45,8 @@ class Component:
         raise NotImplementedError
 
     def discard(self) -> list[Any]:
-        """Remove all jobs, and return the collections that had them, to be freed in steps. Only the
-        components that have a collection that takes long to free need it.
+        """Remove all jobs, and return the collections that had them, to be freed in steps. Only
+        components with a collection that takes a long time to free need to override it.
         """
         self.clear()
         return []

@@ -1,8 +1,8 @@
 """Deadlines: lease expirations and due times according to clients' clocks, per queue.
 
-No timer of the engine ends a lease whose holder has its own clock: a later command of a client
-finds that the lease has expired by the clock of that client. In the same way, a client finds the
-scheduled jobs that are due by its clock. Those jobs also have a timer of the engine.
+The engine sets no timer for a lease whose holder has its own clock: a later command from a client
+detects that the lease has expired by that client's clock. In the same way, a client finds the
+scheduled jobs that are due by its clock. The engine also sets a timer for those jobs.
 
 Each queue has one heap for leases and one for due times. An entry is stale after its job has
 changed; every entry is compared with its job when it is used.
@@ -50,8 +50,8 @@ class Deadlines(Component):
         #: Heaps by queue: the time and the seq of each job.
         self.leases: dict[str, Heap] = {}
         self.due: dict[str, Heap] = {}
-        #: Queues and due times of jobs that a client has found due. They stay scheduled, because a
-        #: client that only reads changes no job, but replies show them as waiting.
+        #: Queues and due times of jobs that a client has found due. The jobs stay scheduled,
+        #: because a read-only command does not change a job, but replies show them as waiting.
         self._found_due: dict[int, tuple[str, int]] = {}
         #: The seqs of these jobs by queue.
         self._found_by_queue: dict[str, dict[int, None]] = {}
@@ -207,8 +207,8 @@ class Deadlines(Component):
                 del self._found_by_queue[entry[0]]
 
     def take_due(self, queue: str, now: int, limit: Number) -> list[Job]:
-        """Remove scheduled jobs that are due from their heap: up to `limit` jobs, and those that a
-        client has found due before.
+        """Remove due scheduled jobs from their heap: up to `limit` jobs, and those that a client
+        has already found due.
         """
         heap = self.due.get(queue)
         taken: dict[int, Job] = {}

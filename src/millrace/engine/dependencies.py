@@ -22,8 +22,8 @@ from .timers import TimerHeap
 #: entries that one turn adds or removes later.
 MAX_LINKED_AT_ONCE: Final = 1000
 LINKS_TIMER: Final = "links"
-#: The key of an index without a job. Transitions report the end of a job only if the index is not
-#: empty, and staged blockers need these reports.
+#: The key of an index entry that belongs to no job. Transitions report the end of a job only if the
+#: index is not empty, and staged blockers need these reports.
 _NO_JOB: Final = 0
 
 
@@ -54,7 +54,8 @@ class Dependencies(Component):
         self._staged: list[StagedBlockers] = []
         #: Entries of the index that do not apply any more: dependent -> its former blockers.
         self._stale: dict[int, dict[int, None]] = {}
-        #: Blockers that have ended, but not yet for all of their dependents; see cascades.py.
+        #: Blockers that have ended, but whose dependents have not all been handled yet; see
+        #: cascades.py.
         self.ending: dict[int, bytes] = {}
         self._policies = rules.policies
         #: Blocker -> its dependents.

@@ -24,7 +24,9 @@ class LastError:
 
 
 class LimitWait:
-    """Why a ready job is parked: the key of the full limit, the start, and the job's rank."""
+    """Why a ready job is parked: the key of the exhausted limit, the start of the wait, and the
+    job's rank.
+    """
 
     __slots__ = ("key", "rank", "since")
 
@@ -96,15 +98,15 @@ class JobDetails:
         self.released_limits = [] if released_limits is None else released_limits
         #: Whether a lower priority runs first.
         self.lower_first = lower_first
-        #: How far the clock of the client that last changed the job is ahead of the server's. The
-        #: times of a job with a client's clock are those of this clock.
+        #: How far the clock of the client that last changed the job is ahead of the server's. If
+        #: the job uses a client's clock, its times are on this clock.
         self.clock_offset = clock_offset
         #: The same offset for the client that leased it. The lease ends by this clock.
         self.lease_offset = lease_offset
 
     @property
     def rank(self) -> Number:
-        """The rank of the priority, where a higher rank runs earlier."""
+        """The rank that corresponds to the priority: jobs with a higher rank run earlier."""
         return -self.priority if self.lower_first else self.priority
 
     def add_entry(

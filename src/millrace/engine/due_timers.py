@@ -1,4 +1,4 @@
-"""Handling of due timers: of jobs, of waiters, of alarms and of the engine's components."""
+"""Handling of due timers for jobs, waiters, alarms and the engine's components."""
 
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -122,7 +122,7 @@ class DueTimers:
         self._engine.recurring.schedule_check()
 
     def _is_duration(self, key: Hashable) -> bool:
-        """Whether a timer ends a duration; the others are points in time."""
+        """Whether a timer measures a duration; the others fire at a fixed point in time."""
         if isinstance(key, int):
             return self._waiters.waited_at_last_tick(key)
         return key not in _COMPONENT_TIMERS or key == TRIM_TIMER

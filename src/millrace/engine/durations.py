@@ -32,7 +32,7 @@ def slot_limit(slot: int) -> int:
     return 5 + quarter << power - 1
 
 
-#: The count, and the 50th, 95th and 99th percentile of the durations.
+#: The count, and the 50th, 95th and 99th percentiles of the durations.
 Percentiles = tuple[int, int, int, int]
 
 

@@ -252,10 +252,12 @@ class Engine(EngineState):
         *,
         random_queue: bool = False,
     ) -> Job | None:
-        """Lease a ready job until `until` and return it, or return None if there is none. The job
-        is the first of these queues, in their order, or of a random queue that has ready jobs.
+        """Lease a ready job until `until` and return it, or return None if there is none. It is the
+        first ready job in these queues, in the given order, or in a random queue that has ready
+        jobs.
 
-        `since` returns when the job's wait began; without it, that is when the job became ready.
+        `since` returns the time at which the job's wait began; without it, that is when the job
+        became ready.
         """
         rule = self.caller.rule
         if rule is not None:
@@ -410,8 +412,8 @@ class Engine(EngineState):
     def cancel(
         self, job: Job, now: int, actor: int = NO_PROTOCOL, *, deferrable: bool = False
     ) -> None:
-        """Remove a job in any state, and end its lease if it has one. With `deferrable`, a
-        timer removes the job later if the store fails now; the job must be transient.
+        """Remove a job in any state, and end its lease if it has one. With `deferrable`, a timer
+        removes the job later if the store is unavailable now; the job must be transient.
         """
         if deferrable and self.unavailable_reason:
             self.timers.set(job.seq + TTL_KEY_OFFSET, now + UNAVAILABLE_RETRY)
@@ -552,8 +554,8 @@ class Engine(EngineState):
     ) -> bool:
         """Set the maximum number of leased jobs of a key; 0 means no limit. None deletes the limit.
         Return False if there was no limit to delete. The key of a queue is
-        `limits.QUEUE_KEY_PREFIX` and its name. The origin is the protocol that sets it; NO_PROTOCOL
-        for clients with their own clocks.
+        `limits.QUEUE_KEY_PREFIX` followed by its name. The origin is the protocol that sets it;
+        NO_PROTOCOL for clients with their own clocks.
         """
         self.check_limits([key])
         if maximum is None:

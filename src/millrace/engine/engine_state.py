@@ -157,7 +157,8 @@ class EngineState:
         """
         if not self.durable or turn < self.turn - 1:
             return False
-        return turn >= self.turn or self.committing is not None
+        # A turn without changes does not end, so a client must not wait for its end.
+        return self.committing is not None or (turn >= self.turn and bool(self.change_set))
 
     def is_setting_uncommitted(self, key: str) -> bool:
         """Whether the last change to that setting is not committed."""

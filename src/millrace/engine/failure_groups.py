@@ -26,7 +26,7 @@ class JobFailureGroup:
         self.jobs: dict[int, Job] = {}
         #: The number of dead jobs; the remaining jobs are scheduled for a retry.
         self.dead = 0
-        #: Approximately the job that failed last.
+        #: Usually the job that failed last.
         self.newest = job
 
     @property

@@ -83,7 +83,7 @@ def runs_of(engine: Engine, source: str) -> ImportRuns:
 
 
 def load_names(source: str) -> tuple[str, str]:
-    """The load of jobs that continue, and the load of dead jobs."""
+    """The load of live jobs, and the load of dead jobs."""
     return f"import:{source}", f"import:{source}{DEAD_SUFFIX}"
 
 

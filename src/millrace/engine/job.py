@@ -7,7 +7,7 @@ from mypy_extensions import mypyc_attr
 from .details import JobDetails, Number
 from .states import LEASED
 
-#: The code of the server itself, as the actor of an event. Protocols have codes from 1.
+#: The code of the server itself, as the actor of an event. Protocol codes start at 1.
 NO_PROTOCOL: Final = 0
 
 SECOND: Final = 1_000_000

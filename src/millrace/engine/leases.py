@@ -134,7 +134,7 @@ class LeaseSet(Component):
         engine.edits.record_job(job)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
-        """Return a lease; see Engine.release."""
+        """Release a lease; see Engine.release."""
         engine = self._engine
         if job.state != LEASED or engine.jobs.get(job.seq) is not job:
             raise NotLeased
@@ -164,7 +164,9 @@ class LeaseSet(Component):
     def reclaim(
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
     ) -> bool:
-        """Whether this job is leased to that holder, now or again; see Engine.reclaim."""
+        """Lease this job to that holder again if possible. Return whether it holds the lease; see
+        Engine.reclaim.
+        """
         engine = self._engine
         if engine.jobs.get(job.seq) is not job:
             return False

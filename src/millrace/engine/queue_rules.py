@@ -54,7 +54,7 @@ class QueueRule:
             raise QueueRefused(f"the queue {name[:MAX_SHOWN_NAME]} is not allowed on this port")
 
     def check_all(self, names: Iterable[str]) -> None:
-        """Refuse the queues if the rule does not allow one of them."""
+        """Refuse the queues if the rule disallows any of them."""
         for name in names:
             self.check(name)
 

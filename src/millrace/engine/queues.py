@@ -55,7 +55,7 @@ class Queue:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no worker gets a job of the queue."""
+        """Whether workers cannot get jobs from the queue."""
         return self.paused or self.removals > 0
 
 
@@ -165,8 +165,8 @@ class QueueSet(Component):
             self.by_name[queue.name] = queue
 
     def problems(self) -> Problems:
-        """Compare the counts and the order of each queue with its jobs. Both need several slices: a
-        queue that changes meanwhile is SKIPPED.
+        """Compare the counts and the order of each queue with its jobs. The check takes several
+        slices: a queue that changes meanwhile is SKIPPED.
         """
         versions = {queue.name: (queue, queue.version) for queue in self.by_name.values()}
         counts: Counter[tuple[str, int]] = Counter()

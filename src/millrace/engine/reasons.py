@@ -52,7 +52,7 @@ class Reason(msgspec.Struct, omit_defaults=True):
     """
 
     code: Code
-    #: The time since which the reason applies.
+    #: The time at which the reason began to apply.
     since: int = 0
     #: The time at which the reason ends without a command.
     until: int = 0

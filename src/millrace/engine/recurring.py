@@ -3,7 +3,7 @@
 A record is lazy: its jobs are pushed when a client of any protocol requests jobs from its queue, or
 at the due time while clients wait for the queue. A `timed` record pushes its jobs at the due times.
 If several intervals have passed, the engine pushes one job for each; `backlog`, if set, limits the
-number of older ones, if the record has this limit.
+number of older ones.
 
 At the due time, a round examines all records and pushes their due jobs in steps, one per turn.
 

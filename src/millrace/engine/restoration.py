@@ -155,7 +155,7 @@ class Restoration:
         return self._is_bound(job) and self._interrupted.get(job.seq) == job.history.attempt
 
     def release_interrupted(self, job: Job, now: int) -> None:
-        """Return a lease without a failure, because a restart closed its connection."""
+        """Release a lease without counting a failure, because a restart closed its connection."""
         engine = self._engine
         queue = engine.queues[job.queue]
         engine.transitions.apply(job, queue, "released", READY, now, NO_PROTOCOL)

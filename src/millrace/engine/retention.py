@@ -19,7 +19,8 @@ MAX_RETENTION: Final = 366 * 86_400 * SECOND
 #: Key of the setting with the retention of each queue that has one.
 RETENTION_SETTING: Final = "retention"
 
-#: One command drops at most this number of surplus jobs; a timer drops the rest in such batches.
+#: One command drops at most this number of surplus jobs; a timer drops the rest in batches of this
+#: size.
 TRIM_BATCH_SIZE: Final = 64
 #: The key of the timer that drops surplus jobs.
 TRIM_TIMER: Final = "trim the dead set"

@@ -213,7 +213,7 @@ class JobsByJid(CountedJobs):
 
 
 class VisibleQueues(Mapping[str, Queue]):
-    """The allowed queues. Asking for another one is an error of the client."""
+    """The allowed queues. Asking for another one is a client error."""
 
     def __init__(self, queues: Mapping[str, Queue], allows: Allows, check: Check) -> None:
         self._queues = queues

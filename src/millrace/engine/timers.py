@@ -34,7 +34,7 @@ class TimerHeap:
         #: The keys that do not belong to jobs. Keys of jobs are positive numbers.
         self._others: dict[Hashable, None] = {}
         self._last_number = 0
-        #: The sweep has not examined the first entries of the heap, up to this number. 0: no sweep.
+        #: The number of leading heap entries that the sweep has not examined yet. 0: no sweep.
         self._unswept = 0
 
     def set(self, key: Hashable, when: int) -> None:

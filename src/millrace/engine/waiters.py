@@ -180,7 +180,7 @@ class WaiterSet:
         self._last_key_at_tick = self._last_key
 
     def time_out(self, key: int, now: int) -> None:
-        """Report the timeout of a waiter, unless a job that was due before has just been served."""
+        """Report the timeout of a waiter, unless it has just received a job that was due before."""
         waiter, by_name = self._waiters.get(key), self._queues.by_name
         if waiter is None:
             return

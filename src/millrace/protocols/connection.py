@@ -91,7 +91,7 @@ class Hub:
         self.rule = rule
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
-        #: The hubs of all protocols: `max_connections` limits the sum.
+        #: The hubs of all protocols: `max_connections` limits their total number of connections.
         self.hubs: list[Hub] = [self]
         #: Whether the server is stopping. A stopping server leases no jobs.
         self.stopping = False
@@ -117,7 +117,7 @@ class Hub:
         return sum(len(hub.connections) for hub in self.hubs) >= self.max_connections
 
     def reload(self, settings: Any) -> None:
-        """Apply the section of the configuration after it was reloaded."""
+        """Apply the reloaded configuration section."""
 
     def stop(self) -> None:
         """The server is stopping: waiting clients get no job."""
@@ -178,8 +178,8 @@ class Connection:
         self.drains_input = False
         #: Set while a command waits for a job or for the end of one. Later commands wait.
         self.waiter: Waiter | None = None
-        #: Set while another thread reads the payloads of leased jobs, when `waiter` is set too, or
-        #: while they are encoded in slices.
+        #: Set while another thread reads the payloads of leased jobs, in which case `waiter` is
+        #: also set, or while they are encoded in slices.
         self.lease_read: PendingDelivery | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.long_command: Iterator[None] | None = None
@@ -420,7 +420,7 @@ class Connection:
 
     def carry_out(self, name: str, now: int) -> Generator[None, None, bool]:
         """Carry out a sealed transaction in a long command before replying, so that no client sees
-        a part of it after the reply. Return whether the seal is durable.
+        only a part of it after the reply. Return whether the seal is durable.
         """
         engine, transactions = self.engine, self.engine.transactions
         turn, reverts = engine.turn, engine.revert_count

@@ -2,9 +2,9 @@
 character.
 
 A pattern is compiled to a regular expression without backtracking: each part between two stars is
-searched once, after the position of the previous part. The cost is at most the length of the name
-times the length of the longest part. If this part is long and the product is large, a matcher that
-takes one step per byte of the name searches the parts instead.
+searched for once, after the position of the previous part. The cost is at most the length of the
+name times the length of the longest part. If this part is long and the product is large, a matcher
+that takes one step per byte of the name searches for the parts instead.
 """
 
 import re

@@ -29,7 +29,7 @@ class LoginLimiter:
         self._guess_times: deque[float] = deque(maxlen=MAX_GUESSES)
         self._by_address: OrderedDict[str, deque[float]] = OrderedDict()
         #: The hash of the last wrong password from each address. A script that repeats an old
-        #: password does not guess, so repetitions do not count.
+        #: password is not guessing, so repetitions do not count.
         self._last: dict[str, int] = {}
 
     def check(self, address: str, now: float) -> None:

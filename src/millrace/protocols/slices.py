@@ -13,7 +13,7 @@ FREE_BATCH_SIZE: Final = 2000
 
 
 def run_if_short(work: Generator[None, None, Any]) -> Any:
-    """Run the first slice. Return the result if the work ends with it, and the work otherwise."""
+    """Run the first slice. Return the result if that completes the work, else the work."""
     try:
         next(work)
     except StopIteration as ended:

@@ -14,7 +14,7 @@ from .registry import PROTOCOLS, Protocol
 
 
 class HubContext(NamedTuple):
-    """What a hub gets from the server, besides the section of its protocol."""
+    """What a hub gets from the server, in addition to the configuration section of its protocol."""
 
     engine: Engine
     started_at: int
@@ -30,7 +30,9 @@ class HubContext(NamedTuple):
 
 
 class ProtocolSpec(NamedTuple):
-    """The rules of a protocol for the engine, and the factories of its hub and connections."""
+    """The rules that the engine applies to a protocol, and the factories for its hub and
+    connections.
+    """
 
     policy: RetryPolicy
     rights: LeaseRights = LeaseRights()

@@ -78,7 +78,7 @@ _LAYOUT: Final = "2006-01-02T15:04:05.999999999Z07:00"
 
 
 def parse_rfc3339(text: str) -> int:
-    """Parse a time to microseconds. Raise ValueError with the message of Go's time.Parse."""
+    """Parse a time into microseconds. Raise ValueError with the message of Go's time.Parse."""
     message = f'parsing time "{text}" as "{_LAYOUT}": '
     found: list[str] = []
     rest = text

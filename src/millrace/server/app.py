@@ -189,7 +189,7 @@ async def _serve(
         max_output=config.server.max_output,
         max_buffered=config.server.max_buffered,
         max_unauthenticated=file_limits.max_unauthenticated_connections(max_files),
-        ended=on_fatal_error,
+        on_fatal_error=on_fatal_error,
     )
 
     def request_stop() -> None:
@@ -211,7 +211,7 @@ async def _serve(
     ports = await server.listen(serving, sockets, None if tls is None else tls.context)
     control.memory_mb = _memory()
     control.samples.measured = server.server_durations
-    control.audit.heard = _log_audited
+    control.audit.heard = _log_audit_entry
     control.tokens.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
     web: WebProcess | None = None
@@ -343,7 +343,7 @@ def listeners(
     return found
 
 
-def _log_audited(entry: AuditEntry) -> None:
+def _log_audit_entry(entry: AuditEntry) -> None:
     """Copy an audit entry to the log. Clients choose the names in it, so they stay fields."""
     fields = {"number": entry.number, "by": entry.by, "did": entry.action, "target": entry.target}
     log.info("audit", extra={"fields": fields})

@@ -1,6 +1,6 @@
 """The connection of a session that has ended.
 
-A reference to the protocol's connection would keep its input in memory, and later calls of the
+A reference to the protocol's connection would keep its input in memory, and later calls from the
 session must have no effect.
 """
 

@@ -8,7 +8,7 @@ log = logging.getLogger(__name__)
 
 #: Files for the store, the ports, the loop, and connections that are accepted only to be refused.
 RESERVED_FILES: Final = 64
-#: Connections before their handshake may exceed the limit by this number.
+#: Connections that have not completed their handshake may exceed the limit by this number.
 MAX_UNAUTHENTICATED: Final = 1000
 #: These connections may use at most the limit on open files divided by this number.
 UNAUTHENTICATED_DIVISOR: Final = 8

@@ -37,7 +37,7 @@ MISSING_PACKAGES_TEXT: Final = (
     f"journal.outbox_max. Install the packages with: {install_command('deltalake')}"
 )
 
-#: Called with the reason of a failure, or with an empty string.
+#: Called with the reason for a failure, or with an empty string.
 ShipCallback = Callable[[str], None]
 
 
@@ -125,7 +125,7 @@ class JournalShipper:
             self._schedule_shipment(reaches_limit=reaches_limit)
 
     def ship(self, done: ShipCallback) -> None:
-        """Ship all committed events, then call `done` with an empty string or the reason of a
+        """Ship all committed events, then call `done` with an empty string or the reason for a
         failure.
         """
         until = self._outbox.next_committed

@@ -1,4 +1,4 @@
-"""The limit on buffered bytes over all connections, in addition to the limit on each connection.
+"""The limit on buffered bytes across all connections, in addition to the limit on each connection.
 
 It counts incomplete and waiting commands and unread replies. Above the limit, the server closes the
 connection with the largest share until the rest fits. Clients with small commands are not affected.

@@ -16,7 +16,8 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 #: Replies up to MAX_JOINED_BYTES are joined into one write. Larger ones are written in pieces of
-#: this size: the transport would copy all that it cannot send at once, 32 MiB in 30 ms.
+#: this size: the transport would copy everything that it cannot send immediately, and copying 32
+#: MiB takes 30 ms.
 PIECE_BYTES: Final = 1 << 18
 PIECES_PER_SLICE: Final = 4
 #: Seconds after which a client that reads no reply is disconnected.

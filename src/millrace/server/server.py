@@ -73,7 +73,7 @@ class Server:
         max_output: int,
         max_buffered: int = 1 << 62,
         max_unauthenticated: int = MAX_UNAUTHENTICATED,
-        ended: Callable[[str], None],
+        on_fatal_error: Callable[[str], None],
         commits: type[CommitThread] = CommitThread,
     ) -> None:
         self.engine = engine
@@ -82,7 +82,7 @@ class Server:
         self.connections_with_messages: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
-        #: Connections before their handshake may exceed the limit by this number.
+        #: Connections that have not completed their handshake may exceed the limit by this number.
         self.max_unauthenticated = max_unauthenticated
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
@@ -96,7 +96,7 @@ class Server:
             gate=self.gate,
             measured=self.server_durations,
             on_resume=lambda: self.after_commands(clock()),
-            ended=ended,
+            on_fatal_error=on_fatal_error,
             on_turn_end=self._turn_finished,
             commits=commits,
         )

@@ -40,8 +40,8 @@ PROBE_INTERVAL = 0.5
 #: Seconds between two attempts to allocate the reserve file again.
 RESERVE_CHECK_INTERVAL = 0.5
 #: A turn with this many events ends even if no reply waits for it. Without a store, ending a turn
-#: only counts its events, so a turn with this many changes but no events ends too. With a store,
-#: such a turn can contain only leases.
+#: is cheap (it only counts the events), so a turn with this many changes but no events ends too.
+#: With a store, such a turn can contain only leases.
 MAX_UNAWAITED_EVENTS = 256
 #: A turn with a lease ends after this number of seconds.
 LEASE_COMMIT_DELAY = 0.01
@@ -67,7 +67,7 @@ class Turns:
         clock: Callable[[], int],
         *,
         on_resume: Callable[[], None],
-        ended: Callable[[str], None],
+        on_fatal_error: Callable[[str], None],
         on_turn_end: Callable[[], None],
         measured: ServerDurations | None = None,
         gate: PushGate | None = None,
@@ -78,7 +78,7 @@ class Turns:
         self.durable = store is not None
         self._clock = clock
         self._resumed = on_resume
-        self._failed = ended
+        self._failed = on_fatal_error
         self._turn_finished = on_turn_end
         self._gate = gate or PushGate(engine)
         self._durations = (measured or ServerDurations()).commits

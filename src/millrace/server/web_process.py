@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 #: Time for requests in progress when the server stops.
 STOP_TIMEOUT: Final = 3.0
-#: Pause before a restart; doubled after each early end.
+#: Pause before a restart; doubled after each early exit.
 MIN_RESTART_PAUSE: Final = 0.5
 MAX_RESTART_PAUSE: Final = 30.0
 #: A process that ran at least this long resets the pause.

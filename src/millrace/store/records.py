@@ -1,4 +1,4 @@
-"""Jobs, statistics and change sets as rows, and back.
+"""Converts jobs, statistics and change sets to rows and back.
 
 A row is a msgpack array of the fields of an object, in the order of the function below. The store
 writes a job once with all fields (`job_row`), and later only its mutable fields (`state_row`). The

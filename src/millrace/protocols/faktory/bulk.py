@@ -1,7 +1,7 @@
 """MILLRACE: load jobs in bulk, all or nothing, and read jobs in bulk. An extension of the protocol.
 
     MILLRACE {"open": LOAD}                          begin or continue a load
-    MILLRACE {"stage": LOAD, "jobs": [...]}          stage jobs as PUSHB pushes them, each jid once
+    MILLRACE {"stage": LOAD, "jobs": [...]}          stage jobs as in PUSHB, each jid once
     MILLRACE {"release": LOAD, "most": N}            release up to N staged jobs to their queues
     MILLRACE {"discard": LOAD, "most": N}            remove up to N staged jobs
     MILLRACE {"loads": true}                         list all loads
@@ -345,7 +345,7 @@ def _page(
         at += 1
         if job is not None and cursor.selects(job):
             yield from read_ahead(engine, job)
-            if engine.job(job.seq) is not None:  # it may be removed meanwhile
+            if engine.job(job.seq) is not None:  # it may have been removed meanwhile
                 jobs.append(_encode(_export_job(job, engine.payload(job))))
                 size += len(jobs[-1])
             release_payload(engine, job)

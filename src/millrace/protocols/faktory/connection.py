@@ -34,8 +34,8 @@ from .replies import (
 )
 
 MAX_BACKTRACE: Final = 50
-#: Commands whose replies do not wait for a commit, or that decide themselves whether to wait. The
-#: reply to FETCH waits only for earlier changes of its job.
+#: Commands whose replies do not wait for a commit, or that decide for themselves whether to wait.
+#: The reply to FETCH waits only for earlier changes to the job.
 NEVER_WAIT: Final = frozenset(
     {
         *(b"PUSH", b"FETCH", b"ACK", b"BEAT", b"INFO"),
@@ -43,7 +43,7 @@ NEVER_WAIT: Final = frozenset(
     }
 )
 PUSH_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB"})
-#: Commands that are refused while the store is not writable, besides some forms of QUEUE and
+#: Commands that are refused while the store is not writable, in addition to some forms of QUEUE and
 #: MILLRACE.
 CHANGE_COMMANDS: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
@@ -316,7 +316,7 @@ class FaktoryConnection(Connection):
 
     def find_leased_job(self, jid: str, now: int) -> Job | None:
         """The leased job with this jid. Any client may end it, unless it was leased over a protocol
-        that reserves this right to the holder.
+        that reserves this right for the holder.
         """
         holder = "" if self.worker is None else self.worker.wid
         engine = self.engine

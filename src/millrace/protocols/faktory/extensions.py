@@ -10,9 +10,9 @@ An ACK carries the result of the job as JSON text. Plain servers ignore it.
 
     ACK {"jid": ..., "result": "[1,2]"}
 
-A BEAT lists the jobs that the worker runs. The reply lists those that are no longer leased to it,
-because a client cancelled them or their leases have expired. The server extends the leases of the
-others, so that a job can run longer than its reservation.
+A BEAT lists the jobs that the worker is running. The reply lists those that are no longer leased to
+it, because a client cancelled them or their leases have expired. The server extends the leases of
+the others, so that a job can run longer than its reservation.
 
     BEAT {"wid": ..., "running": ["jid1", "jid2"]}  ->  {"cancelled": ["jid2"]}
 
@@ -49,7 +49,7 @@ from millrace.records.types import MAX_PRIORITY
 MAX_TAGS: Final = 100
 MAX_TAG_LENGTH: Final = 255
 MAX_DEPENDENCIES: Final = 1000
-#: Of the jobs with the same id, the oldest and this number of the newest are examined.
+#: Of the jobs with the same id, the oldest and this many of the newest are examined.
 MAX_DUPLICATES: Final = 16
 MAX_RESULT_BYTES: Final = 1 << 20
 #: Maximum number of seconds that a request waits for the end of a job.
@@ -238,8 +238,8 @@ def revoked_jobs(engine: Engine, wid: str, running: list[str], now: int) -> list
 
 
 def renew_leases(engine: Engine, wid: str, running: list[str], now: int) -> int:
-    """Extend the leases of jobs that the worker runs, once less than half of the time is left.
-    Return their number.
+    """Extend the leases of jobs that the worker is running, once less than half of the time is
+    left. Return the number of leases extended.
     """
     renewed = 0
     for jid in running[:MAX_RUNNING]:

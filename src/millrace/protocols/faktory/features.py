@@ -63,7 +63,7 @@ def set_limit(engine: Engine, request: LimitRequest, now: int) -> int:
 
 
 def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
-    """Add a recurring job, or replace the one with this id; a replaced one keeps its count."""
+    """Add a recurring job, or replace the one with this id; the new one keeps the old count."""
     _check_queue(request.queue)
     args = bytes(request.args)
     if args[:1] != b"[" or len(args) > MAX_ARGS_BYTES:
@@ -79,7 +79,7 @@ def put_recurring(engine: Engine, request: RecurRequest, now: int) -> int:
             request.every,
             request.priority,
             request.retry,
-            1,  # after downtime of the server, one missed job is enough
+            1,  # after server downtime, create at most one missed job
             list(dict.fromkeys(request.tags)),
             now + round(request.delay * SECOND),
             0 if known is None else known.count,

@@ -76,7 +76,7 @@ def _check_password(
     if admitted:
         _welcome(connection, hello, now)
     else:
-        if pwdhash:  # a client without a password does not guess
+        if pwdhash:  # a client that sends no password is not guessing
             logins.count_wrong_password(connection.address, pwdhash, seconds)
         connection.reply_and_close(error_reply("Invalid password"))
 

@@ -1,4 +1,4 @@
-"""INFO and QUEUE LATENCY, in the original's format."""
+"""INFO and QUEUE LATENCY, in the format of the original Faktory server."""
 
 from collections.abc import Generator
 from heapq import merge
@@ -13,7 +13,7 @@ from millrace.protocols.times import format_rfc3339
 
 from .hub import FaktoryHub
 
-#: The version of the original with the same behaviour. Clients compare it.
+#: The version of the original server whose behaviour this matches. Clients check it.
 FAKTORY_VERSION: Final = "1.10.0"
 
 #: Queues that one slice sorts or counts.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
 #: Number of jobs that are acknowledged in one slice.
-ACKS_BATCH_SIZE: Final = 100
+ACK_BATCH_SIZE: Final = 100
 
 
 def millrace(connection: "FaktoryConnection", argument: bytes | None, now: int) -> None:
@@ -88,7 +88,7 @@ def _acknowledge_in_slices(
             if job is not None:
                 engine.complete(job, now, FAKTORY, result=result)
                 done += 1
-            if number % ACKS_BATCH_SIZE == 0:
+            if number % ACK_BATCH_SIZE == 0:
                 yield
                 connection.check_not_reverted(reverts)
     except ClientError as problem:

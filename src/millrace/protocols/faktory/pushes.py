@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Number of jobs that a PUSHB handles in one slice.
 COMMAND_BATCH_SIZE: Final = 100
-#: A push is compared with the oldest job and this number of the newest jobs with its jid.
+#: A push is compared with the oldest job and this many of the newest jobs with its jid.
 MAX_DUPLICATES: Final = 16
 #: An identical push within this time counts as a duplicate of the first one.
 RESEND_PERIOD: Final = 60 * SECOND

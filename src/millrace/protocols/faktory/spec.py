@@ -1,4 +1,4 @@
-"""The rules of Faktory jobs and leases, and the factories."""
+"""The rules for Faktory jobs and leases, and the factories for the hub and connections."""
 
 from random import Random
 from typing import Final

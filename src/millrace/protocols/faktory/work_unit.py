@@ -31,7 +31,7 @@ COPY_BYTES: Final = 1 << 20
 MIN_RESERVE: Final = 60
 MAX_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-#: Longer names are not remembered, to bound the memory.
+#: Longer names are not remembered, to bound memory use.
 MAX_REMEMBERED_LENGTH: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
 #: The `wire_fields` of a work unit with only the required members.
@@ -77,8 +77,8 @@ def read(line: bytes, now: int) -> NewJob:
 
 
 def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[None, None, NewJob]:
-    """The work unit in a part of a large line, as `read` reads it. The line is searched, checked
-    and copied in several steps; only the decoding takes a single step.
+    """Read the work unit in part of a large line, with the same result as `read`. The line is
+    searched, checked and copied in several steps; only the decoding takes a single step.
     """
     view = memoryview(line)[start:end]
     is_ascii = line.isascii()
@@ -290,8 +290,8 @@ def write(job: Job, payload: bytes) -> bytes:
 
 
 def _is_native(job: Job, payload: bytes) -> bool:
-    """Whether the payload is the array of a push over Faktory. A Qless worker can replace it with
-    any JSON; such a job has details.
+    """Whether the payload is the args array that a client pushed over Faktory. A Qless worker can
+    replace it with any JSON; such a job has details.
     """
     return job.terms.origin == FAKTORY and (
         job.extra is None

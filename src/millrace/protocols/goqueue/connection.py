@@ -1,9 +1,9 @@
 """One Go Job Queue client's connection: framing, the commands in the spec's order, the errors.
 
-A command is a word followed by its fields: strings that end with NUL, little-endian integers, data
-after its length. Only the fields show where a command ends, so the parser reads it from the start
-until it is complete. The parser remembers the minimum number of bytes, so that it does not read an
-incomplete command repeatedly.
+A command is a word followed by its fields: NUL-terminated strings, little-endian integers,
+length-prefixed data. Only the fields show where a command ends, so the parser reads it from the
+start until it is complete. The parser remembers the minimum number of bytes, so that it does not
+read an incomplete command repeatedly.
 """
 
 import re

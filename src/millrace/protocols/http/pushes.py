@@ -14,7 +14,7 @@ from millrace.records.types import MAX_NAME, MAX_PAYLOAD, MAX_PUSHED, MAX_QUEUE_
 #: The oldest job and this number of the newest jobs with the same id are examined.
 MAX_DUPLICATES: Final = 16
 #: The size of a request whose jobs are pushed at once, and of a slice of a larger one. A job with
-#: few tags and few jobs in `waits_for` counts 1.
+#: few tags and few jobs in `waits_for` counts as 1.
 SLICE_SIZE: Final = 50
 #: The number of ids in `waits_for` that a slice resolves.
 MAX_NAMES_IN_SLICE: Final = 400
@@ -128,7 +128,9 @@ def _names(new: PushJob) -> list[str]:
 def _blockers(
     engine: Engine, names: list[str], number: int, index_by_jid: dict[str, int]
 ) -> list[int]:
-    """Resolve job ids to earlier jobs of the same request, or to their jobs that are not done."""
+    """Resolve job ids to earlier jobs of the same request, or to the unfinished jobs with these
+    ids.
+    """
     blockers: list[int] = []
     for jid in names:
         if jid and jid in index_by_jid:

@@ -49,7 +49,7 @@ class MasenkoConnection(Connection):
         super().__init__(hub)
         self.hub = hub
         self._lines = LineBuffer(hub.max_line)
-        #: The time of the last line; 0 before the first call with a time.
+        #: The time of the last line; 0 until a call first passes the current time.
         self._last_input_at = 0
         self._transaction: Transaction | None = None
         self._last_fetch: bytes | None = None
@@ -431,7 +431,7 @@ class MasenkoConnection(Connection):
         self.respond(b"OK", _ids_reply(ids))
 
     def _apply(self, transaction: Transaction, held: dict[int, Job], now: int) -> list[int]:
-        """Apply all operations in their order. Return the ids of the new tasks."""
+        """Apply all operations in order. Return the ids of the new tasks."""
         engine = self.engine
         ids: list[int] = []
         with engine.hold_queues(now):

@@ -19,8 +19,8 @@ _METRICS = (
 
 
 def write_info(hub: MasenkoHub) -> Generator[None, None, list[bytes]]:
-    """The reply with all queues in the order of their creation, written in slices; in one piece for
-    few queues, otherwise in one for each slice.
+    """The reply with all queues in the order of their creation, written in slices. It is returned
+    in one piece for few queues, otherwise in one for each slice.
     """
     known = [queue for queue in hub.engine.tables.queues.values() if queue.registered]
     pieces, totals = [b'OK {"queues":['], [b""]

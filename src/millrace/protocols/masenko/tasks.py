@@ -28,7 +28,7 @@ MAX_RETRY: Final = 255
 MAX_BLOCKERS: Final = 255
 MAX_NAME: Final = 255
 MAX_TIME_LENGTH: Final = 64
-#: Maximum number of backslashes in a long line with lone surrogates. Examining this number takes a
+#: Maximum number of backslashes in a long line with lone surrogates. Examining this many takes a
 #: few milliseconds.
 MAX_BACKSLASHES: Final = 10_000
 #: The lease duration for workers of protocols with deadlines; Masenko has none.
@@ -194,7 +194,7 @@ def _is_name(text: str) -> bool:
 
 
 def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
-    """The queues in their order, and the timeout in microseconds."""
+    """The queues in order, and the timeout in microseconds."""
     fetch = FetchArguments()
     if line:
         try:

@@ -495,10 +495,10 @@ class WorkqConnection(Connection):
     def _send_in_slices(
         self, pieces: Iterator[bytes | None], has_begun: bool, turn: int, reverts: int
     ) -> Iterator[None]:
-        """Send a reply in pieces. If the store refuses what the first piece shows, one error
-        replaces it, and the rest is dropped. A reply that has already begun cannot end with an
-        error, so the connection is closed: after a refused commit, or if a job is removed before
-        its payload is read.
+        """Send a reply in pieces. If the store refuses to commit the changes that the first piece
+        shows, one error replaces it, and the rest is dropped. A reply that has already begun cannot
+        end with an error, so the connection is closed: after a refused commit, or if a job is
+        removed before its payload is read.
         """
         engine = self.engine
         is_durable = has_begun and not self.caller.must_wait

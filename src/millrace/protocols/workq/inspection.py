@@ -56,7 +56,7 @@ def _job(hub: WorkqHub, args: list[bytes]) -> Pieces:
     for _ in read_ahead(hub.engine, job):
         yield None
     parts = _parts_of(hub.engine, job)
-    if not parts:  # removed meanwhile
+    if not parts:  # removed in the meantime
         raise UnknownObject
     yield from _join(b"+OK 1\r\n", parts)
 
@@ -194,7 +194,7 @@ def _write_jobs(engine: Engine, shown: list[Job]) -> Pieces:
 
 def _all_parts(engine: Engine, held: list[bytes], rest: list[Job]) -> Pieces:
     """The held parts, then those of the remaining jobs. Raise UnknownObject if a payload is lost,
-    because the number of jobs was sent.
+    because the number of jobs has already been sent.
     """
     yield from drain(held)
     for job in rest:
@@ -225,7 +225,7 @@ def _is_lost(engine: Engine, job: Job) -> bool:
 
 
 def _join(piece: bytes, parts: Iterable[bytes | None]) -> Pieces:
-    """Join parts to pieces, except large ones."""
+    """Join parts into pieces, except large ones."""
     for part in parts:
         if part is None:
             yield None

@@ -48,7 +48,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 
 def store_error(error: OSError | sqlite3.Error, path: Path) -> StoreError:
-    """The error of the store for an error of the file system or of SQLite."""
+    """The store error that corresponds to a file system or SQLite error."""
     if isinstance(error, OSError):
         return StoreError(f"cannot use {error.filename or path}: {error.strerror}")
     code = getattr(error, "sqlite_errorcode", 0)

@@ -140,8 +140,9 @@ class DatabaseContent:
             records.replay(blob, self.snapshot.jobs, self.touched)
 
     def _read_payloads(self) -> None:
-        """Compare the totals of the table with the jobs, and the total of the checksums. SQLite
-        computes the totals: with a million rows this is three times as fast as reading them.
+        """Compare the totals of the table with those of the jobs, and verify the total of the
+        checksums. SQLite computes the totals: with a million rows this is three times as fast as
+        reading them.
         """
         count, checksum, seqs, sizes = self._db.execute(_PAYLOAD_TOTALS).fetchone()
         if checksum != self.summary.payloads:
@@ -151,7 +152,7 @@ class DatabaseContent:
             raise ChecksumError("payloads have no job, or a different size than their job says")
 
     def read_stats(self) -> None:
-        """Read the statistics, and compare the total of the checksums of all small tables."""
+        """Read the statistics, and verify the total of the checksums of all small tables."""
         statistics = self.snapshot.statistics
         for queue, day, checksum, record in self._db.execute("SELECT * FROM stats"):
             _check(f"statistics of {queue}", checksum, checksums.day_sum(queue, day, record))

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "reserve"
 MAX_RESERVE_BYTES: Final = 16 << 20
-#: On a small disk, the reserve takes at most this fraction of it.
+#: On a small disk, the reserve takes at most the disk size divided by this number.
 DISK_DIVISOR: Final = 8
 #: Free space that must remain in addition to the reserve.
 MIN_FREE_BYTES: Final = 2 << 20
