@@ -73,7 +73,7 @@ def cancel_in_slices(q: QlessState, now: int, args: Args) -> Generator[None, Non
     for count, jid in enumerate(wanted, 1):
         if jid in pending:
             pending.remove(jid)
-        else:  # it is unknown, or it is named again
+        elif q.find(jid) is None:  # it is unknown, or it is named again
             _publish_unknown(q, jid)
         if count % CANCEL_BATCH_SIZE == 0:
             yield

@@ -230,8 +230,9 @@ class QlessConnection(Connection):
             while (answer := self.attempt(step)) is step:
                 if hub.awaits_commit:
                     self.await_commit()
+                is_durable = hub.is_durable
                 yield
-                hub.awaits_commit = hub.is_durable = False
+                hub.awaits_commit, hub.is_durable = False, is_durable
         if hub.is_durable:
             self.caller.must_wait = False
         is_durable = hub.is_durable or isinstance(answer, CommittedReply)

@@ -134,8 +134,9 @@ def _pop(
         rows = {job.seq: rows[job.seq] for job in popped.held() if job.seq in rows}
         if not rows:
             raise ChangeRefused
+    reply = yield from finish_in_slices(list(rows.values()), finish)
     api.hub.is_durable = outside_exec
-    return (yield from finish_in_slices(list(rows.values()), finish))
+    return reply
 
 
 def finish_in_slices(

@@ -107,6 +107,9 @@ def _del(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     require_scratch_keys(
         *(key for key in args if key.startswith(QLESS_PREFIX) and not writable_key_type(key))
     )
+    if connection.hub.rule is not None:
+        for key in filter(writable_key_type, args):
+            connection.hub.redis_view.writable.check(key)
     if len(args) <= KEYS_BATCH_SIZE:
         return sum(_delete(connection, key, now) for key in args)
     return _count_in_slices(args, lambda key: _delete(connection, key, now))

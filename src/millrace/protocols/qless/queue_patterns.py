@@ -52,7 +52,7 @@ def stored_priorities(q: QlessState) -> list[str]:
 
 
 def _store(q: QlessState, key: str, value: dict[str, str] | list[str]) -> None:
-    _check_rule(q)
+    check_rule(q)
     packed = msgspec.msgpack.encode(value)
     if len(packed) > MAX_PATTERN_BYTES:
         raise ClientError(
@@ -156,7 +156,7 @@ def add_priorities(q: QlessState, items: list[bytes], *, left: bool) -> int:
 
 def remove_patterns(q: QlessState, name: str) -> bool:
     """Remove all identifiers or all priorities. Return False if there are none."""
-    _check_rule(q)
+    check_rule(q)
     if not is_stored(q, name):
         return False
     _refuse_if_unavailable(q)
@@ -164,8 +164,8 @@ def remove_patterns(q: QlessState, name: str) -> bool:
     return True
 
 
-def _check_rule(q: QlessState) -> None:
-    """ErrorHandler a change on a port with a rule for queues: patterns apply to all queues."""
+def check_rule(q: QlessState) -> None:
+    """Refuse a change on a port with a rule for queues: patterns apply to all queues."""
     if q.hub.rule is not None:
         raise QueueRefused("patterns are not allowed on this port: it has a rule for queues")
 

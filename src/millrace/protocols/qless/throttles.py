@@ -147,6 +147,8 @@ class Throttles:
             if not found:
                 break
             for job in found:
+                if job.state != READY:  # the end of a damaged job has let another client lease it
+                    continue
                 tid = self._limits.key_at_limit(job, now)
                 if tid is not None:
                     self.park(job, tid, now)

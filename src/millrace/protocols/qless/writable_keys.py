@@ -112,6 +112,13 @@ class WritableKeys:
         """Add items one by one at one end of a list, and return its length."""
         return queue_patterns.add_priorities(self.qless, items, left=left)
 
+    def check(self, key: bytes) -> None:
+        """Refuse a key that the clients of the port may not change."""
+        if key.startswith(THROTTLE_KEY):
+            self._tid(key)
+        else:
+            queue_patterns.check_rule(self.qless)
+
     def delete(self, key: bytes, now: int) -> bool:
         """Remove a key, and return whether it existed."""
         if key.startswith(THROTTLE_KEY):
