@@ -223,3 +223,19 @@ def test_a_reply_waits_until_the_push_is_durable(scene, hub):
     commit(scene.engine, store)
     connection.wake(scene.now)
     assert len(finish(scene, connection)["result"]["jobs"]) == MANY
+
+
+def test_a_repeated_request_does_not_conflict_with_its_abandoned_attempt(
+    scene: Scene, hub: AdminService
+) -> None:
+    """The staged jobs of the first attempt are discarded in the next ticks."""
+    lost = connect(scene, hub)
+    assert begin(scene, lost, jobs(), key="K")
+    lost.run(scene.now, 1)
+    assert scene.engine.jobs
+    lost.connection_lost(scene.now)
+    again = connect(scene, hub)
+    assert send(scene, again, jobs(), key="K")
+    assert "result" in finish(scene, again)
+    tick(scene)
+    assert len(scene.engine.jobs) == len(jobs())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 #: The number of jobs that one turn stages, completes, releases or discards.
-TRANSACTION_BATCH_SIZE: Final = 90
+TRANSACTION_BATCH_SIZE: Final = 80
 #: Settings of sealed transactions: this prefix and the name of the transaction. Loads with such
 #: names contain the staged jobs.
 TRANSACTION_PREFIX: Final = "transactions/"
@@ -92,6 +92,12 @@ class Transactions:
         """Discard the staged jobs, after the client has disconnected or a step was refused."""
         self._open.discard(name)
         self._set_timer(now)
+
+    def is_abandoned(self, job: Job) -> bool:
+        """Whether an abandoned transaction has staged this job, which a timer discards."""
+        load = "" if job.extra is None else job.extra.load
+        is_finished = load not in self._open and load not in self._sealed
+        return load.startswith(TRANSACTION_PREFIX) and is_finished
 
     def after_restart(self, now: int) -> None:
         """Carry out sealed transactions and discard the others before the first client connects.

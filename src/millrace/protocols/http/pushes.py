@@ -90,7 +90,8 @@ def _check(engine: Engine, new_jobs: list[PushJob]) -> None:
 
 def _check_jid(engine: Engine, jid: str) -> None:
     found = engine.find_all(jid, MAX_DUPLICATES) if jid else []
-    if any(job.state not in {DONE, DEAD} for job in found):
+    abandoned = engine.transactions.is_abandoned
+    if any(job.state not in {DONE, DEAD} and not abandoned(job) for job in found):
         raise _still_active(jid)
 
 
@@ -137,6 +138,7 @@ def _blockers(
             blockers.append(index_by_jid[jid] - number)
             continue
         found = engine.find_all(jid, MAX_DUPLICATES)
+        found = [job for job in found if not engine.transactions.is_abandoned(job)]
         if not found:
             engine.caller.wait()  # an uncommitted change may have removed it
             raise CodedError(
