@@ -51,6 +51,7 @@ class Assignments:
         engine = self._engine
         if engine.unavailable_reason:
             return None
+        has_buried = False
         for name in queues:
             if self._recurring.by_queue:
                 self._recurring.push_on_request(name, now)
@@ -62,13 +63,15 @@ class Assignments:
             else:
                 job = self._limits.next_job(queue, now, concurrency_checked=engine.caller.own_clock)
             while job is not None and job.stored_size and self._bury_if_damaged(job, queue, now):
+                has_buried = True
                 job = self._next_job(queue, now, concurrency_checked=engine.caller.own_clock)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now, until, since):
                     engine.caller.must_wait = True
                 return job
             queue.last_requested_at = now
-        return None
+        # A dependent of a buried job may have become ready in a queue that was examined before.
+        return self.lease(queues, holder, actor, now, until, since) if has_buried else None
 
     def lease_from_random_queue(
         self, queues: Iterable[str], holder: str, actor: int, now: int
@@ -77,8 +80,8 @@ class Assignments:
         engine = self._engine
         if engine.unavailable_reason:
             return None
+        queues = tuple(queues)
         if self._recurring.by_queue:
-            queues = list(queues)
             for name in queues:
                 self._recurring.push_on_request(name, now)
         found = [self._queues[name] for name in queues if name in self._queues]
@@ -88,9 +91,8 @@ class Assignments:
             queue = found[index]
             job = self._next_job(queue, now)
             if job is not None and job.stored_size and self._bury_if_damaged(job, queue, now):
-                if not queue.counts[READY]:
-                    del found[index]
-                continue
+                # Its dependents may have become ready in any of the queues.
+                return self.lease_from_random_queue(queues, holder, actor, now)
             if job is not None:
                 if self._lease_to(job, queue, holder, actor, now):
                     engine.caller.must_wait = True

@@ -8,7 +8,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import DEAD, SCHEDULED
 from millrace.protocols import go_json
-from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.errors import BadJson, ClientError, PayloadDamaged
 from millrace.protocols.globs import Matcher, matcher
 from millrace.protocols.payload_reads import read_ahead, release_payload
 
@@ -86,7 +86,10 @@ def _matches(engine: Engine, job: Job, operation: Operation) -> bool:
         return False
     if operation.matches is None:
         return True
-    unit = work_unit.write(job, engine.payload(job))
+    try:
+        unit = work_unit.write(job, engine.payload(job))
+    except PayloadDamaged:
+        return False
     return bool(operation.matches(go_json.to_go_json(unit)))
 
 

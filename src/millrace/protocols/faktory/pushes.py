@@ -99,7 +99,6 @@ def _push_in_slices(
     """Read all jobs, then push the valid ones, in slices."""
     failed: dict[str, str] = {}
     pushes: list[NewJob] = []
-    reverts = connection.engine.revert_count
     try:
         for number, unit in enumerate(drain(units), 1):
             try:
@@ -113,7 +112,8 @@ def _push_in_slices(
                 failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
             if number % COMMAND_BATCH_SIZE == 0:
                 yield
-        count = len(pushes)
+        connection.require_store(pushes=True)
+        reverts, count = connection.engine.revert_count, len(pushes)
         left = drain(pushes)
         for start in range(0, count, COMMAND_BATCH_SIZE):
             if start:
