@@ -9,13 +9,15 @@ from resp_conversation import SCRIPT_C, SHA_C
 
 from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
+from millrace.engine.recurring import RECURRING_PREFIX
 from millrace.engine.states import BLOCKED, LEASED
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.cancellation import CANCEL_BATCH_SIZE
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.qless.state import QlessState
 from millrace.protocols.spec import protocol_rules
-from scene import commit_or_revert
+from scene import commit_or_revert, recover
 from wires import data_of
 
 NOW = 1_700_000_000_000_000
@@ -75,7 +77,7 @@ class Port:
         self.engine = Engine(Random(1), protocol_rules())
         self.engine.durable = True
         self.hub = QlessHub(self.engine, started_at=NOW)
-        QlessApi(self.hub)
+        self.api = QlessApi(self.hub)
         self.client, self.other = Client(self), Client(self)
         self.client.connection.receive(request("SCRIPT", "LOAD", SCRIPT_C), NOW, 1)
         self.client.reply()
@@ -209,6 +211,84 @@ def test_the_maximum_concurrency_limits_a_pop_of_many_jobs(port: Port, count: in
     assert port.client.call("pop", "q", "w", count) == b"$2\r\n{}\r\n"
     reply = port.client.call("pop", "q", "w", count, when=TIME + 60)
     assert reply == b"$2\r\n{}\r\n"  # the grace period of all 25 jobs begins
+
+
+# FLUSHDB of many settings
+
+
+def begin_flush(port: Port, slices: int) -> None:
+    port.client.connection.receive(request("FLUSHDB"), NOW, 1)
+    for _ in range(slices):
+        assert port.commit()
+        port.client.connection.run(NOW, 1)
+
+
+def put_recurring(port: Port) -> None:
+    for number in range(450):
+        jid = f"r{number:03}"
+        port.other.call("recur", "q", jid, "klass", "{}", "interval", 60, 0)
+
+
+def memory(engine: Engine) -> dict[str, object]:
+    """Return what a start reads from the settings."""
+    q = QlessApi(QlessHub(engine, started_at=NOW)).qless
+    q.refresh()
+    return settings_in_memory(q)
+
+
+def settings_in_memory(q: QlessState) -> dict[str, object]:
+    return {
+        "recurring": sorted(q.recurring),
+        "by queue": {queue: sorted(each) for queue, each in q.engine.recurring.by_queue.items()},
+        "limits": sorted(q.engine.limits.by_key),
+        "concurrency": dict(q.engine.limits.concurrency),
+        "tracked": dict(q.tracked),
+        "options": dict(q.options.config),
+        "history": q.options.max_history,
+        "queues": dict(q.first_seen),
+        "paused": set(q.paused_in_advance),
+        "workers": dict(q.workers.last_seen),
+    }
+
+
+@pytest.mark.parametrize("slices", range(1, 5))
+def test_a_flush_whose_client_disconnects_removes_settings_also_from_memory(
+    port: Port, slices: int
+) -> None:
+    for number in range(70):
+        jid, every = f"r{number}", ("klass", "{}", "interval", 60, 0)
+        port.other.call("recur", "q", jid, *every)
+        port.other.call("config.set", f"q{number}-max-concurrency", 1)
+        port.engine.set_limit(f"t{number}", 1, 0, NOW)
+        port.other.call("put", "w", f"q{number}", f"j{number}", "klass", "{}", 0)
+        port.other.call("track", "track", f"j{number}")
+        port.other.call("pause", f"new{number}")
+        port.other.call("pop", f"q{number}", f"w{number}", 1)
+    port.other.call("config.set", "max-job-history", 7)
+    begin_flush(port, slices)
+    assert port.commit()
+    port.client.connection.connection_lost(NOW)
+    assert port.commit()
+    assert settings_in_memory(port.api.qless) == memory(recover(port.store))
+
+
+@pytest.mark.parametrize("slices", [1, 2, 3])
+def test_a_pop_between_two_slices_of_a_flush_keeps_no_recurring_job(
+    port: Port, slices: int
+) -> None:
+    put_recurring(port)
+    begin_flush(port, slices)
+    port.other.send("pop", "q", "w", 50)
+    assert port.client.reply() == b"+OK\r\n"
+    assert not port.engine.recurring.by_id
+    assert not [key for key in port.engine.settings if key.startswith(RECURRING_PREFIX)]
+
+
+def test_a_flush_of_another_database_keeps_the_options(port: Port) -> None:
+    port.other.call("config.set", "max-job-history", 7)
+    port.client.connection.receive(request("SELECT", 3) + request("FLUSHDB"), NOW, 10)
+    assert port.client.reply() == b"+OK\r\n+OK\r\n"
+    assert port.api.qless.options.max_history == 7
 
 
 # Refused commits

@@ -229,6 +229,23 @@ def test_flushing_a_database_keeps_the_jobs_of_other_queues(engine: Engine) -> N
     assert engine.find("signup-q-j") is None
 
 
+def test_flushing_a_database_while_another_client_removes_recurring_jobs(engine: Engine) -> None:
+    client = limited("qless", engine)
+    assert isinstance(client, QlessConnection)
+    other = QlessConnection(client.hub)
+    exchange(other, resp("SCRIPT", "LOAD", SCRIPT_C))
+    script = "EVALSHA", SHA_C, "0"
+    for number in range(450):
+        recur = (*script, "recur", "1700000000", "signup-q", f"r{number}")
+        exchange(other, resp(*recur, "k", "{}", "interval", "60", "0"))
+    client.receive(resp("FLUSHDB"), NOW, 1)
+    exchange(other, resp(*script, "unrecur", "1700000000", "r440"))
+    while client.run(NOW, 1):
+        pass
+    assert data_of(client) == [b"+OK\r\n"]
+    assert not engine.recurring.by_id
+
+
 def test_a_bulk_push_reports_the_refused_jobs(engine: Engine) -> None:
     units = [
         {"jid": f"abcdefgh-{queue}", "jobtype": "x", "args": [], "queue": queue}

@@ -32,7 +32,7 @@ def flush(q: QlessState, now: int, *, all_databases: bool) -> Iterator[None]:
             engine.cancel(job, now, QLESS)
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _end_slice(q, reverts)
-    for _ in q.remove_settings(all_databases=all_databases):
+    for _ in q.remove_settings(now, all_databases=all_databases):
         yield from _end_slice(q, reverts)
 
 

@@ -86,10 +86,9 @@ class QlessOptions:
         else:
             self.config[option] = value
         self._engine.set_setting(CONFIG_PREFIX + option, None if value is None else value.encode())
-        if not self._names.hub.prefix:
-            self._cache_settings()
+        self._cache_settings()
         if option.endswith(MAX_CONCURRENCY_SUFFIX):
-            self._limit_queues()
+            self._limit_queue(option)
 
     def _limit_queues(self) -> None:
         """Pass the maximum number of running jobs of each queue to the engine."""
@@ -97,28 +96,31 @@ class QlessOptions:
         for queue in list(limits.concurrency):
             limits.set_concurrency(queue, 0)
         for option in self.config:
-            maximum = (
-                self._numeric_option(option) if option.endswith(MAX_CONCURRENCY_SUFFIX) else None
-            )
-            if maximum is not None:
-                limits.set_concurrency(option.removesuffix(MAX_CONCURRENCY_SUFFIX), maximum)
+            if option.endswith(MAX_CONCURRENCY_SUFFIX):
+                self._limit_queue(option)
+
+    def _limit_queue(self, option: str) -> None:
+        queue = option.removesuffix(MAX_CONCURRENCY_SUFFIX)
+        self._engine.limits.set_concurrency(queue, self._numeric_option(option) or 0)
 
     def _cache_settings(self) -> None:
-        """Cache the settings that are read often."""
+        """Cache the settings of database 0 that are read often."""
         #: Maximum number of entries in the history of a job.
-        self.max_history = int(self.number("max-job-history"))
+        self.max_history = int(self._number("max-job-history"))
         #: Retention time and maximum number of completed jobs, for all databases.
-        self.completed_retention = lua.to_microseconds(self.number("jobs-history"))
-        self.max_completed = self.number("jobs-history-count")
-        self._default_heartbeat = lua.to_microseconds(self.number("heartbeat"))
-        self._engine.statistics.keep_days = max(KEPT_DAYS, int(self.number("stats-history")))
+        self.completed_retention = lua.to_microseconds(self._number("jobs-history"))
+        self.max_completed = self._number("jobs-history-count")
+        self._default_heartbeat = lua.to_microseconds(self._number("heartbeat"))
+        self._engine.statistics.keep_days = max(KEPT_DAYS, int(self._number("stats-history")))
 
     def number(self, option: str, default: float = 0) -> float:
         """Return a numeric setting. A value that is not a number is ignored."""
         found = self._numeric_option(self._names.engine_name(option))
-        if found is not None:
-            return found
-        return float(DEFAULTS.get(option, UNLISTED_DEFAULTS.get(option, default)))
+        return _default(option, default) if found is None else found
+
+    def _number(self, option: str) -> float:
+        found = self._numeric_option(option)
+        return _default(option) if found is None else found
 
     def _numeric_option(self, option: str) -> float | None:
         value = self.config.get(option)
@@ -142,3 +144,7 @@ class QlessOptions:
         settings, start = self._engine.settings, len(CONFIG_PREFIX)
         options = [key for key in settings if key.startswith(CONFIG_PREFIX)]
         return {key[start:]: settings[key].decode() for key in options}
+
+
+def _default(option: str, default: float = 0) -> float:
+    return float(DEFAULTS.get(option, UNLISTED_DEFAULTS.get(option, default)))

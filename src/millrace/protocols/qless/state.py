@@ -123,39 +123,59 @@ class QlessState(DatabaseNames):
         self.workers.last_seen.clear()
         self._build()
 
-    def remove_settings(self, *, all_databases: bool) -> Iterator[None]:
+    def remove_settings(self, now: int, *, all_databases: bool) -> Iterator[None]:
         """Remove the settings, empty queues and statistics of the current or of all databases.
-        Yield after each batch of settings.
+        Yield after each batch of settings. Each setting and its entry in memory are removed
+        together, so the caller may stop after any batch.
         """
-        for number, (key, value) in enumerate(list(self.engine.settings.items()), 1):
+        seen = dict.fromkeys((*self.first_seen, *self.forgotten))
+        for number, key in enumerate(list(self.engine.settings), 1):
             if number % SETTINGS_BATCH_SIZE == 0:
                 yield
             prefix = next((each for each in _SETTING_PREFIXES if key.startswith(each)), "")
             name = key[len(prefix) :]
-            if prefix == LIMIT_PREFIX:
-                name = name.removeprefix(QUEUE_KEY_PREFIX)
-            if (
-                prefix
-                and (all_databases or self.is_in_database(name))
-                and _was_set_over_qless(prefix, value)
-                and self._may_forget(prefix, key[len(prefix) :])
-            ):
-                self.engine.set_setting(key, None)
+            local = name.removeprefix(QUEUE_KEY_PREFIX) if prefix == LIMIT_PREFIX else name
+            if prefix and (all_databases or self.is_in_database(local)):
+                value = self.engine.settings.get(key)
+                if (
+                    value is not None  # no other client has removed it
+                    and _was_set_over_qless(prefix, value)
+                    and self._may_forget(prefix, name, value)
+                ):
+                    self._remove_setting(prefix, name, now)
         yield
-        self.engine.load_settings()
         last_seen = self.workers.last_seen
         for worker in [name for name in last_seen if all_databases or self.is_in_database(name)]:
             del last_seen[worker]
-        known = dict.fromkeys((*self.first_seen, *self.forgotten))
-        seen = [name for name in known if all_databases or self.is_in_database(name)]
-        self.forgotten.difference_update(seen)
-        empty = [name for name in seen if not self._has_jobs(name)]
+        seen.update(dict.fromkeys((*self.first_seen, *self.forgotten)))
+        flushed = [name for name in seen if all_databases or self.is_in_database(name)]
+        self.forgotten.difference_update(flushed)
+        empty = [name for name in flushed if not self._has_jobs(name)]
         for name in empty:
             self.engine.forget_queue(name)
         self.engine.forget_statistics(empty)
-        self._build()
 
-    def _may_forget(self, prefix: str, name: str) -> bool:
+    def _remove_setting(self, prefix: str, name: str, now: int) -> None:
+        """Remove a setting and what was read from it."""
+        engine = self.engine
+        if prefix == CONFIG_PREFIX:
+            self.options.set(name, None)
+        elif prefix == RECURRING:
+            engine.delete_recurring(name)
+        elif prefix == LIMIT_PREFIX:
+            engine.set_limit(name, None, 0, now)
+        elif prefix == TRACKED_PREFIX:
+            engine.track(name, None)
+        else:
+            if prefix == _QUEUE_PREFIX:
+                self.first_seen.pop(name, None)
+            elif prefix == _PAUSED_PREFIX:
+                self.paused_in_advance.discard(name)
+            elif prefix == WORKER_PREFIX:
+                self.workers.last_seen.pop(name, None)
+            engine.set_setting(prefix + name, None)
+
+    def _may_forget(self, prefix: str, name: str, value: bytes) -> bool:
         """Return whether the rule of the port allows the removal of a setting: the setting of an
         allowed queue, or a worker, because only clients of this port are listed as workers.
         """
@@ -165,15 +185,15 @@ class QlessState(DatabaseNames):
         if prefix == TRACKED_PREFIX:
             job = self.engine.table.by_jid.get(name)
             return job is None or rule.allows(job.queue)
-        queue = self._queue_of(prefix, name)
+        queue = self._queue_of(prefix, name, value)
         return queue is not None and rule.allows(queue)
 
-    def _queue_of(self, prefix: str, name: str) -> str | None:
+    def _queue_of(self, prefix: str, name: str, value: bytes) -> str | None:
         """Return the queue of a setting; None if it applies to more than one."""
         if prefix in {_QUEUE_PREFIX, _PAUSED_PREFIX}:
             return name
         if prefix == RECURRING:
-            return self.engine.recurring.by_id[name].queue
+            return read_recurring(value).queue
         if prefix == LIMIT_PREFIX and name.startswith(QUEUE_KEY_PREFIX):
             return name.removeprefix(QUEUE_KEY_PREFIX)
         return queue_of_option(name) if prefix == CONFIG_PREFIX else None
