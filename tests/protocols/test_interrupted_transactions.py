@@ -365,3 +365,67 @@ def test_a_pop_that_a_crash_has_interrupted_is_not_repeated_by_a_refused_commit(
     assert again.jids == ALL
     assert not again.records()
     assert not [job for job in again.engine.jobs.values() if job.state == LEASED]
+
+
+def fail_jobs(port: StoredPort, count: int) -> None:
+    """Put jobs, and fail all of them."""
+    jids = [f"f{number}" for number in range(count)]
+    port.begin(*map(put, jids), request("QLESS.POP", 1, "q", "w", count, NOW // 1_000_000))
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    fail = "group", "message", NOW // 1_000_000
+    port.begin(*[request("QLESS.FAIL", 0, jid, "w", *fail, "{}") for jid in jids])
+    port.steps_to_the_end()
+    port.client.replies.clear()
+    assert len(port.engine.tables.dead_untrimmed) == count
+
+
+def jobs_of(port: StoredPort, queue: str) -> int:
+    return sum(job.queue == queue for job in port.engine.jobs.values())
+
+
+UNFAIL = request("QLESS.UNFAIL", 0, NOW // 1_000_000, "group", "again", 120)
+
+
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_an_interrupted_unfail_moves_as_many_jobs_as_requested(
+    port: StoredPort, steps: int
+) -> None:
+    fail_jobs(port, 200)
+    port.begin(UNFAIL, put("last"))
+    for _ in range(steps):
+        port.step()
+    again = port.restarted()
+    assert jobs_of(again, "again") == (120 if "last" in again.jids else 0)
+
+
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_the_reply_of_a_repeated_unfail_counts_all_jobs_that_it_has_moved(
+    port: StoredPort, steps: int
+) -> None:
+    fail_jobs(port, 200)
+    port.begin(UNFAIL, put("last"))
+    for _ in range(steps):
+        port.step()
+    if not port.client.replies:
+        refuse(port)
+        port.steps_to_the_end()
+    [reply] = data_of(port.client)
+    if reply.startswith(b"-MISCONF"):
+        assert not jobs_of(port, "again")
+    else:
+        assert reply == b"*2\r\n:120\r\n$4\r\nlast\r\n"
+        assert jobs_of(port, "again") == 120
+
+
+@pytest.mark.parametrize("steps", range(4, 11))
+def test_each_unfail_of_a_transaction_counts_its_own_jobs(port: StoredPort, steps: int) -> None:
+    fail_jobs(port, 300)
+    port.begin(UNFAIL, UNFAIL, UNFAIL)
+    for _ in range(steps):
+        port.step()
+    if not port.client.replies:
+        refuse(port)
+        port.steps_to_the_end()
+    assert data_of(port.client) == [b"*3\r\n:120\r\n:120\r\n:60\r\n"]
+    assert jobs_of(port, "again") == 300

@@ -21,6 +21,18 @@ from .state import QlessState
 #: Jobs that one slice of `unfail` moves.
 UNFAIL_BATCH_SIZE: Final = 50
 
+
+class MovedJobs:
+    """The number of jobs that an `unfail` has moved, including its slices before a crash or a
+    refused commit.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+
 # Jobs
 
 
@@ -178,27 +190,27 @@ def unfail(q: QlessState, now: int, args: Args) -> int | Generator[None, None, i
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(parse_number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     work: int | Generator[None, None, int]
-    work = run_if_short(_unfail(q, now, queue, group, max(0, count)))
+    moved = q.hub.moved or MovedJobs()
+    work = run_if_short(_unfail(q, now, queue, group, max(0, count), moved))
     return work
 
 
 def _unfail(
-    q: QlessState, now: int, queue: str, group: str, count: int
+    q: QlessState, now: int, queue: str, group: str, count: int, moved: MovedJobs
 ) -> Generator[None, None, int]:
     groups = yield from queries.failure_groups(q)
-    found = groups.get(group, [])[:count]
+    found = groups.get(group, [])[: count - moved.count]
     if found:
         q.register_queue(q.queue_name(queue), now)
-    moved = 0
     for done, job in enumerate(found, 1):
         if job.state == DEAD and q.engine.job(job.seq) is job:
             ensure_details(job).add_entry("put", now, q.options.max_history, {"q": queue})
             clear_holder(job)
             q.engine.move(job, q.queue_name(queue), now, QLESS)
-            moved += 1
+            moved.count += 1
         if done % UNFAIL_BATCH_SIZE == 0:
             yield
-    return moved
+    return moved.count
 
 
 # Queues and workers

@@ -20,6 +20,7 @@ from .transactions import RunningTransactions
 
 if TYPE_CHECKING:
     from .calls import QlessApi
+    from .edits import MovedJobs
     from .job_replies import PoppedJobs
     from .redis_view import RedisView
 
@@ -68,6 +69,8 @@ class QlessHub(Hub):
         self.is_pop = False
         #: The jobs that the current command of a transaction has popped.
         self.popped: PoppedJobs | None = None
+        #: The number of jobs that the current command of a transaction has moved.
+        self.moved: MovedJobs | None = None
         #: Whether the last slice of a long command waits for a commit.
         self.awaits_commit = False
         #: Whether the answer of the last slice shows durable changes.

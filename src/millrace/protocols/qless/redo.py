@@ -41,6 +41,8 @@ class Position(msgspec.Struct, array_like=True):
     database: int
     #: Whether the next command is a pop that has leased some of its jobs.
     pop_in_progress: bool = False
+    #: The number of jobs that the next command has moved, if it is an `unfail`.
+    moved: int = 0
 
 
 class _Head(msgspec.Struct, array_like=True):

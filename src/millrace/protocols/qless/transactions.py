@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from millrace.engine.timers import UNAVAILABLE_RETRY
 
 from .commands import MAX_REPLY_BYTES, TOO_LARGE, NoReply, Slices
+from .edits import MovedJobs
 from .errors import ChangeRefused
 from .job_replies import PoppedJobs
 from .redo import PIECE_SIZE, Position, RedoRecord
@@ -70,6 +71,8 @@ class QueuedCommands:
         "_engine",
         "_is_long",
         "_is_pop",
+        "_moved",
+        "_moved_before",
         "_now",
         "_parts",
         "_popped",
@@ -97,6 +100,10 @@ class QueuedCommands:
         self._is_long = False
         #: The current command is a pop.
         self._is_pop = False
+        #: The jobs that the current command has moved.
+        self._moved = MovedJobs()
+        #: The number of jobs that the next command had moved before a restart or a refused commit.
+        self._moved_before = 0
         #: The encoded replies of the commands that are done.
         self._parts: list[bytes] = []
         #: The jobs of each pop, by the number of commands before it.
@@ -134,6 +141,7 @@ class QueuedCommands:
         # The reply of a pop is lost, so it leases no more jobs.
         self._done_before = position.done + position.pop_in_progress
         self._parts = [b""] * self._done_before
+        self._moved_before = position.moved
         return self.run()
 
     def _run(self) -> Iterator[None]:
@@ -171,10 +179,12 @@ class QueuedCommands:
         hub, number = self._connection.hub, len(self._parts)
         hub.is_pop = False
         hub.popped = popped = self._popped.get(number) or PoppedJobs(self._engine)
+        hub.moved = self._moved = MovedJobs(self._moved_before)
+        self._moved_before = 0
         try:
             return self._connection.perform(command, words[1:], self._now)
         finally:
-            hub.popped = None
+            hub.popped = hub.moved = None
             self._is_pop = hub.is_pop  # before other commands change it
             if self._is_pop:
                 self._popped[number] = popped
@@ -202,7 +212,8 @@ class QueuedCommands:
         done, connection = len(self._parts), self._connection
         if self._redo is not None and self._engine.version != self._version:
             leases = not is_done and self._is_pop
-            self._redo.move_to(Position(done, connection.database, leases))
+            moved = 0 if is_done else self._moved.count
+            self._redo.move_to(Position(done, connection.database, leases, moved))
         yield from self._pause()
 
     def _pause(self) -> Iterator[None]:
@@ -238,6 +249,7 @@ class QueuedCommands:
         while self._engine.unavailable_reason:
             yield
         del self._parts[max(position.done, self._done_before) :]
+        self._moved_before = position.moved
         self._connection.use_database(position.database)
         self._room = STEP_COST
         self._version = self._engine.version
