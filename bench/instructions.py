@@ -109,7 +109,9 @@ async def run_sessions(count: int) -> None:
         return now
 
     engine = Engine(Random(1), protocol_rules())
-    server = Server(engine, None, clock, max_connections=100, max_output=1 << 20, on_fatal_error=print)
+    server = Server(
+        engine, None, clock, max_connections=100, max_output=1 << 20, on_fatal_error=print
+    )
     hub = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, ""), memory_mb=lambda: 1)
     clients: list[tuple[Session, Transport]] = []
     for _ in range(CONNECTIONS):

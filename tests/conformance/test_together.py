@@ -1,5 +1,5 @@
 """All protocols fill one queue and workers of all protocols empty it: every job is done exactly
-once, and the counts are correct. Without sockets in an order that a seed determines, and assert_all_completed
+once, and the counts are correct. Without sockets in an order that a seed determines, and over
 sockets.
 """
 

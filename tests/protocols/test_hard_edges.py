@@ -1,4 +1,4 @@
-"""Edge cases of the protocols that dialect_a_client comparison with the originals revealed."""
+"""Edge cases of the protocols that a comparison with the originals revealed."""
 
 import json
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ def test_an_acknowledgement_without_a_jid_is_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize("dialect", ["C", "spec"])
 @pytest.mark.parametrize("option", ["depends", "tags"])
-@pytest.mark.parametrize("value", ['"dialect_a_client"', "1", "true"])
+@pytest.mark.parametrize("value", ['"a"', "1", "true"])
 def test_a_wrong_type_of_an_option_is_an_error(
     talk: Qless, dialect: str, option: str, value: str
 ) -> None:
@@ -81,106 +81,88 @@ def test_a_wrong_type_of_an_option_is_an_error(
 
 
 @pytest.fixture(params=["A", "spec"])
-def dialect_a_client(request: pytest.FixtureRequest, talk: Qless) -> QlessClient:
+def a(request: pytest.FixtureRequest, talk: Qless) -> QlessClient:
     """A client of the documented commands, as scripts and as plain commands."""
     return talk.speaks(request.param, *DOCUMENTED)
 
 
-def put(
-    dialect_a_client: QlessClient, now: float, jid: str, *options: object, delay: float = 0
-) -> None:
-    assert dialect_a_client("put", 1, "q", jid, "klass", "{}", now, delay, *options) == jid
+def put(a: QlessClient, now: float, jid: str, *options: object, delay: float = 0) -> None:
+    assert a("put", 1, "q", jid, "klass", "{}", now, delay, *options) == jid
 
 
-def pop(dialect_a_client: QlessClient, now: float, count: int = 1) -> list[str]:
-    return [json.loads(job)["jid"] for job in dialect_a_client("pop", 1, "q", "w1", count, now)]
+def pop(a: QlessClient, now: float, count: int = 1) -> list[str]:
+    return [json.loads(job)["jid"] for job in a("pop", 1, "q", "w1", count, now)]
 
 
-def test_complete_accepts_the_name_of_another_queue(dialect_a_client: QlessClient) -> None:
-    put(dialect_a_client, 1, "dialect_a_client")
-    pop(dialect_a_client, 2)
-    assert (
-        dialect_a_client(
-            "complete", 0, "dialect_a_client", "w1", "another", 3, "{}", "next", "p", "delay", 0
-        )
-        == "waiting"
-    )
-    assert dialect_a_client.json("get", 0, "dialect_a_client")["queue"] == "p"
-    dialect_a_client("pop", 1, "p", "w1", 1, 4)
-    assert (
-        dialect_a_client("complete", 0, "dialect_a_client", "w1", "another", 5, "{}") == "complete"
-    )
+def test_complete_accepts_the_name_of_another_queue(a: QlessClient) -> None:
+    put(a, 1, "a")
+    pop(a, 2)
+    assert a("complete", 0, "a", "w1", "another", 3, "{}", "next", "p", "delay", 0) == "waiting"
+    assert a.json("get", 0, "a")["queue"] == "p"
+    a("pop", 1, "p", "w1", 1, 4)
+    assert a("complete", 0, "a", "w1", "another", 5, "{}") == "complete"
 
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "depends", "failed", "complete"])
-def test_complete_of_a_job_that_is_not_running_is_nil(
-    dialect_a_client: QlessClient, state: str
-) -> None:
-    put_in_state(dialect_a_client, state)
+def test_complete_of_a_job_that_is_not_running_is_nil(a: QlessClient, state: str) -> None:
+    bring(a, state)
     for queue in ("q", "another"):
-        assert dialect_a_client("complete", 0, "dialect_a_client", "w1", queue, 9, "{}") is None
-    assert dialect_a_client.json("get", 0, "dialect_a_client")["state"] == state
+        assert a("complete", 0, "a", "w1", queue, 9, "{}") is None
+    assert a.json("get", 0, "a")["state"] == state
 
 
 @pytest.mark.parametrize(
     "state", ["waiting", "scheduled", "depends", "running", "failed", "complete"]
 )
-def test_a_job_can_fail_in_any_state(dialect_a_client: QlessClient, state: str) -> None:
-    put_in_state(dialect_a_client, state)
-    assert (
-        dialect_a_client("fail", 0, "dialect_a_client", "w1", "late", "too late", 9)
-        == "dialect_a_client"
-    )
-    job = dialect_a_client.json("get", 0, "dialect_a_client")
+def test_a_job_can_fail_in_any_state(a: QlessClient, state: str) -> None:
+    bring(a, state)
+    assert a("fail", 0, "a", "w1", "late", "too late", 9) == "a"
+    job = a.json("get", 0, "a")
     assert (job["state"], job["failure"]["group"]) == ("failed", "late")
-    assert dialect_a_client.json("failed", 0) == {"late": 1}
-    assert "dialect_a_client" not in pop(dialect_a_client, 1000, 10)
+    assert a.json("failed", 0) == {"late": 1}
+    assert "a" not in pop(a, 1000, 10)
 
 
-def put_in_state(dialect_a_client: QlessClient, state: str) -> None:
-    """Put the job dialect_a_client and put_in_state it to dialect_a_client state."""
+def bring(a: QlessClient, state: str) -> None:
+    """Put the job a, and move it to the given state."""
     if state == "depends":
-        put(dialect_a_client, 1, "first")
-        put(dialect_a_client, 1, "dialect_a_client", "depends", '["first"]')
+        put(a, 1, "first")
+        put(a, 1, "a", "depends", '["first"]')
     else:
-        put(dialect_a_client, 1, "dialect_a_client", delay=100 if state == "scheduled" else 0)
+        put(a, 1, "a", delay=100 if state == "scheduled" else 0)
     if state in {"running", "failed", "complete"}:
-        assert pop(dialect_a_client, 2) == ["dialect_a_client"]
+        assert pop(a, 2) == ["a"]
     if state == "failed":
-        dialect_a_client("fail", 0, "dialect_a_client", "w1", "early", "broken", 3)
+        a("fail", 0, "a", "w1", "early", "broken", 3)
     if state == "complete":
-        dialect_a_client("complete", 0, "dialect_a_client", "w1", "q", 3, "{}")
-    assert dialect_a_client.json("get", 0, "dialect_a_client")["state"] == state
+        a("complete", 0, "a", "w1", "q", 3, "{}")
+    assert a.json("get", 0, "a")["state"] == state
 
 
-def test_untrack_of_an_unknown_job_is_zero(dialect_a_client: QlessClient) -> None:
-    assert dialect_a_client("track", 0, "untrack", "nothing", 1) == 0
+def test_untrack_of_an_unknown_job_is_zero(a: QlessClient) -> None:
+    assert a("track", 0, "untrack", "nothing", 1) == 0
 
 
-def test_a_pause_of_an_unknown_queue_is_remembered_and_not_listed(
-    dialect_a_client: QlessClient,
-) -> None:
-    assert dialect_a_client("pause", 0, "q") is None
-    assert dialect_a_client.json("queues", 0, 1) == {}
-    put(dialect_a_client, 2, "dialect_a_client")
-    assert [queue["name"] for queue in dialect_a_client.json("queues", 0, 3)] == ["q"]
-    assert pop(dialect_a_client, 4) == []
-    dialect_a_client("unpause", 0, "q")
-    assert pop(dialect_a_client, 5) == ["dialect_a_client"]
+def test_a_pause_of_an_unknown_queue_is_remembered_and_not_listed(a: QlessClient) -> None:
+    assert a("pause", 0, "q") is None
+    assert a.json("queues", 0, 1) == {}
+    put(a, 2, "a")
+    assert [queue["name"] for queue in a.json("queues", 0, 3)] == ["q"]
+    assert pop(a, 4) == []
+    a("unpause", 0, "q")
+    assert pop(a, 5) == ["a"]
 
 
-def test_a_put_without_tags_moves_the_job_behind_others_of_its_tag(
-    dialect_a_client: QlessClient,
-) -> None:
-    put(dialect_a_client, 1, "dialect_a_client", "tags", '["t"]')
-    put(dialect_a_client, 2, "b", "tags", '["t"]')
-    assert dialect_a_client.json("tag", 0, "get", "t")["jobs"] == ["dialect_a_client", "b"]
-    put(dialect_a_client, 3, "dialect_a_client")
-    assert dialect_a_client.json("tag", 0, "get", "t")["jobs"] == ["b", "dialect_a_client"]
+def test_a_put_without_tags_moves_the_job_behind_others_of_its_tag(a: QlessClient) -> None:
+    put(a, 1, "a", "tags", '["t"]')
+    put(a, 2, "b", "tags", '["t"]')
+    assert a.json("tag", 0, "get", "t")["jobs"] == ["a", "b"]
+    put(a, 3, "a")
+    assert a.json("tag", 0, "get", "t")["jobs"] == ["b", "a"]
 
 
-def test_recur_update_of_an_unknown_job_is_nil(dialect_a_client: QlessClient) -> None:
-    assert dialect_a_client("recur", 0, "update", "nothing", "priority", 1) is None
+def test_recur_update_of_an_unknown_job_is_nil(a: QlessClient) -> None:
+    assert a("recur", 0, "update", "nothing", "priority", 1) is None
 
 
 @pytest.mark.parametrize(
@@ -196,36 +178,32 @@ def test_recur_update_of_an_unknown_job_is_nil(dialect_a_client: QlessClient) ->
     ],
 )
 def test_getconfig_returns_the_default_until_the_option_is_set(
-    dialect_a_client: QlessClient, option: str, value: int
+    a: QlessClient, option: str, value: int
 ) -> None:
-    assert dialect_a_client("getconfig", 0, option) == value
-    dialect_a_client("setconfig", 0, option, 5)
-    assert dialect_a_client("getconfig", 0, option) == "5"
-    dialect_a_client("setconfig", 0, option)
-    assert dialect_a_client("getconfig", 0, option) == value
+    assert a("getconfig", 0, option) == value
+    a("setconfig", 0, option, 5)
+    assert a("getconfig", 0, option) == "5"
+    a("setconfig", 0, option)
+    assert a("getconfig", 0, option) == value
 
 
-def test_a_repeated_put_moves_a_job_behind_the_jobs_put_in_between(
-    dialect_a_client: QlessClient,
-) -> None:
+def test_a_repeated_put_moves_a_job_behind_the_jobs_put_in_between(a: QlessClient) -> None:
     for jid in "abca":
-        put(dialect_a_client, 1, jid)
-    assert pop(dialect_a_client, 2, 5) == ["b", "c", "dialect_a_client"]
+        put(a, 1, jid)
+    assert pop(a, 2, 5) == ["b", "c", "a"]
 
 
-def test_the_delayed_job_with_the_earlier_due_time_is_first(dialect_a_client: QlessClient) -> None:
-    put(dialect_a_client, 1, "late", delay=20)
-    put(dialect_a_client, 2, "early", delay=10)
-    assert pop(dialect_a_client, 100, 5) == ["early", "late"]
+def test_the_delayed_job_with_the_earlier_due_time_is_first(a: QlessClient) -> None:
+    put(a, 1, "late", delay=20)
+    put(a, 2, "early", delay=10)
+    assert pop(a, 100, 5) == ["early", "late"]
 
 
-def test_a_pop_in_the_documented_form_has_no_limit(
-    talk: Qless, dialect_a_client: QlessClient
-) -> None:
+def test_a_pop_in_the_documented_form_has_no_limit(talk: Qless, a: QlessClient) -> None:
     for number in range(1100):
-        put(dialect_a_client, 1, f"j{number}")
-    assert len(dialect_a_client("peek", 1, "q", 5000, 2)) == 1100
-    assert len(pop(dialect_a_client, 2, 5000)) == 1100
+        put(a, 1, f"j{number}")
+    assert len(a("peek", 1, "q", 5000, 2)) == 1100
+    assert len(pop(a, 2, 5000)) == 1100
     talk.failed = True  # the puts are not repeated byte by byte
 
 
@@ -243,16 +221,11 @@ def test_a_request_has_up_to_131072_words(talk: Qless, words: int) -> None:
 def test_json_in_options_has_up_to_500_levels(talk: Qless) -> None:
     client = talk.speaks("C")
     deep = "[" * 500 + "]" * 500
-    text = client.refused("put", 1, "w", "q", "dialect_a_client", "klass", "{}", 0, "depends", deep)
+    text = client.refused("put", 1, "w", "q", "a", "klass", "{}", 0, "depends", deep)
     assert text == "Lua redis() command arguments must be strings or integers"
-    text = client.refused(
-        "put", 1, "w", "q", "dialect_a_client", "klass", "{}", 0, "depends", f"[{deep}]"
-    )
+    text = client.refused("put", 1, "w", "q", "a", "klass", "{}", 0, "depends", f"[{deep}]")
     assert text == "Found too many nested data structures (501)"
-    client.put(1, "dialect_a_client")
-    levels = '{"dialect_a_client":' * 500 + "1" + "}" * 500
-    client("log", 2, "dialect_a_client", "deep", levels)
-    assert (
-        client.get("dialect_a_client")["history"][-1]["dialect_a_client"]
-        == json.loads(levels)["dialect_a_client"]
-    )
+    client.put(1, "a")
+    levels = '{"a":' * 500 + "1" + "}" * 500
+    client("log", 2, "a", "deep", levels)
+    assert client.get("a")["history"][-1]["a"] == json.loads(levels)["a"]

@@ -114,7 +114,7 @@ class Payloads:
         large payload that another thread reads after the lease is not read here.
         """
         size, seq = job.stored_size, job.seq
-        if size > MAX_DIRECT_READ and self.fetcher is not None and not self.fetched:
+        if size > MAX_DIRECT_READ and self.fetcher is not None:
             return ""
         if seq in self.fetched or seq in self._verified:
             return ""

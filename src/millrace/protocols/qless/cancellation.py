@@ -66,6 +66,8 @@ def cancel_in_slices(q: QlessState, now: int, args: Args) -> Generator[None, Non
     )
     for count, job in enumerate(order, 1):
         if job is not None:
+            # Another client may have added a dependent between two slices.
+            run_all_slices(_check_dependents(q, job, chosen))
             _cancel(q, job, now)
         if count % CANCEL_BATCH_SIZE == 0:
             yield
@@ -141,8 +143,6 @@ def _publish_unknown(q: QlessState, jid: str) -> None:
 
 
 def _cancel(q: QlessState, job: Job, now: int) -> None:
-    # Another client may have added a dependent between two slices.
-    run_all_slices(_check_dependents(q, job, {q.client_name(job.jid)}))
     publish_cancelled(q, job)
     drop(q, job, now)
 
