@@ -284,12 +284,27 @@ def test_nothing_changes_if_the_job_starts_before_its_dependencies_are_found() -
 
 def test_many_tags_are_removed_in_linear_time() -> None:
     port = Port(1)
-    tags = [f"tag-{number}" for number in range(20_000)]
+    tags = [f"tag-{number}" for number in range(10_000)]
     port.finish(port.call("tag", "add", "j0", *tags))
     began = process_time()
     reply, _ = port.finish(port.call("tag", "remove", "j0", *tags[1:], *tags[:0:-1]))
     assert reply == b'["tag-0"]'
     assert process_time() - began < 0.5  # 2 s if each tag is searched in a list
+
+
+def test_a_job_has_a_limited_number_of_tags() -> None:
+    port = Port(1)
+    tags = [f"tag-{number}" for number in range(10_001)]
+    refused = "a job may have at most 10000 tags"
+    with pytest.raises(ScriptError, match=refused):
+        port.finish(port.call("tag", "add", "j0", *tags))
+    port.finish(port.call("tag", "add", "j0", *tags[1:]))
+    with pytest.raises(ScriptError, match=refused):
+        port.finish(port.call("tag", "add", "j0", "one more"))
+    arguments = ("w", "q", "new", "k", "{}", "0", "tags")
+    with pytest.raises(ScriptError, match=refused):
+        port.finish(port.call("put", *arguments, json.dumps(tags)))
+    port.finish(port.call("put", *arguments, json.dumps(tags[1:])))
 
 
 # Lists of many jobs

@@ -1,10 +1,13 @@
 """The arguments of a command, and the errors of a script for missing or invalid arguments."""
 
-from typing import Any
+from typing import Any, Final
 
 from . import lua_values as lua
 from .errors import ScriptError
 from .names import decode_name
+
+#: Maximum number of tags of a job: a command changes all of them in one step.
+MAX_TAGS: Final = 10_000
 
 Args = list[bytes]
 
@@ -57,9 +60,16 @@ def options(args: Args, start: int) -> dict[str, bytes]:
     return dict(zip(names, rest[1::2], strict=True))
 
 
+def check_tag_count(count: int) -> None:
+    """Refuse more tags than a job may have."""
+    if count > MAX_TAGS:
+        raise ScriptError(f"a job may have at most {MAX_TAGS} tags")
+
+
 def tags(value: bytes) -> list[Any]:
     """Decode a JSON list of tags. Raise ScriptError if a tag is neither a string nor a number."""
     found = lua.decode_list(value)
+    check_tag_count(len(found))
     for tag in found:
         if isinstance(tag, bool) or not isinstance(tag, str | int | float):
             raise ScriptError('Put(): Arg "tags" must be a JSON array of strings')

@@ -12,7 +12,7 @@ from millrace.protocols.slices import SLICE_SIZE, run_if_short
 
 from . import listings, queries
 from . import lua_values as lua
-from .arguments import Args, argument_or_none, parse_number, text, texts
+from .arguments import Args, argument_or_none, check_tag_count, parse_number, text, texts
 from .dependencies import StagedJobs
 from .errors import ScriptError
 from .names import decode_name, encode_name
@@ -137,6 +137,7 @@ def tag(q: QlessState, now: int, args: Args) -> Any:
     if command == "add":
         known = {tag for tag, _ in tags}
         added = [name for name in dict.fromkeys(names) if name not in known]
+        check_tag_count(len(tags) + len(added))
         tags = [*tags, *((name, now) for name in added)]
     else:
         gone = set(names)

@@ -9,6 +9,7 @@ from . import lua_values as lua
 from .arguments import (
     Args,
     argument_or_none,
+    check_tag_count,
     option_number,
     options,
     parse_number,
@@ -152,7 +153,9 @@ def _set(q: QlessState, recurring: RecurringJob, name: str, value: bytes) -> Non
 def tag(q: QlessState, now: int, args: Args) -> bytes:
     """Add tags to a recurring job, and return its tags. Arguments: jid, tags."""
     recurring = _find_recurring(q, args, "Tag")
-    recurring.tags = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
+    tagged = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
+    check_tag_count(len(tagged))
+    recurring.tags = tagged
     q.put_recurring(recurring)
     return lua.encode(recurring.tags) if recurring.tags else lua.EMPTY_LIST
 
