@@ -70,6 +70,7 @@ def test_a_waiting_worker_waits_for_the_next_job(
         served.server.after_commands(clock())
         check_dead(served, job, caplog)
         assert served.engine.queues["q"].waiters
+        await until(lambda: not served.engine.has_uncommitted)  # the push commits in this thread
         served.push(STORED, jid=OTHER_JID)
         served.server.after_commands(clock())
         answer = await client.answer()
