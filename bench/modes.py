@@ -310,7 +310,7 @@ class Redis(Mode):
             return self.incomplete(received)
         return self.first()
 
-    def drain(self, received: bytes) -> bytes | None:
+    def taken(self, received: bytes) -> bytes | None:
         head = received.find(CRLF)
         if head < 0:
             return None
