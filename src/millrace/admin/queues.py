@@ -167,8 +167,10 @@ def act_on_queue(
         ):
             engine.caller.wait()
         yield BulkProgress(1, [])
-    else:
+    elif request.action in {"clear", "remove"}:
         yield from _clear(hub, queue, request, number)
+    else:  # an action that was added to QUEUE_ACTIONS only
+        raise NotImplementedError(request.action)
 
 
 def _clear(
