@@ -84,6 +84,7 @@ def test_inspect_omits_removed_jobs(command: bytes) -> None:
     assert sizes(reply) == [100_000] * left
 
 
+@pytest.mark.sources_only("it replaces MAX_HELD_BYTES")
 def test_inspect_ends_a_reply_that_cannot_be_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that is too large to be held began with a number of jobs."""
     monkeypatch.setattr(inspection, "MAX_HELD_BYTES", 250_000)
