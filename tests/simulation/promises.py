@@ -165,6 +165,8 @@ class TrackedJob:
     unsure: int = 0
     #: Pending requests that would end it.
     ending: set[Request] = field(default_factory=set)
+    #: A client has sent a request to remove it, which also removes the result of a completed job.
+    removal_sent: bool = False
     #: The stamp and time of its end, and the command that ended it.
     ended: int = 0
     ended_by: str = ""
@@ -292,6 +294,7 @@ class Promises:
             request.ends = request.lease in self._open
             self._open.pop(request.lease, None)
         if command in {"cancel", "millrace cancel"}:
+            job.removal_sent = True
             self._loosen(job)
         return request
 
@@ -427,7 +430,8 @@ class Promises:
         state, result = reply["state"], reply.get("result")
         if result is not None and result.encode() not in job.results:
             raise BrokenPromise(f"{name(job)} has a result that no worker sent: {reply}")
-        unsure = job.again or job.ended_by != "complete" or not job.work.keep_result
+        unsure = job.again or job.removal_sent or not job.work.keep_result
+        unsure = unsure or job.ended_by != "complete"
         if state != "done" and not (unsure or self.jumps):
             raise BrokenPromise(f"{name(job)} was completed, but its result is missing: {reply}")
 
