@@ -48,8 +48,7 @@ LEASE_COMMIT_DELAY = 0.01
 #: After a commit with this number of replies, the next turn ends a little later. With few clients,
 #: the passes of the loop would cost more than a shared commit saves.
 MIN_REPLIES_TO_WAIT = 8
-#: The number of events or edits of a change set that takes a few milliseconds to
-#: write.
+#: The number of events or edits of a change set that takes a few milliseconds to write.
 LARGE_TURN_CHANGES = 300
 #: The same for changed queues: each is a row of its own, and takes as long as two events.
 LARGE_TURN_QUEUES = 150

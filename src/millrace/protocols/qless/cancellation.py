@@ -35,10 +35,8 @@ def cancel(q: QlessState, now: int, args: Args) -> list[str]:
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
     for job in jobs:
         run_all_slices(_check_dependents(q, job, chosen))
-    for job in jobs:
-        q.engine.remove_blockers(
-            job
-        )  # or it would be ready briefly when its dependencies are removed
+    for job in jobs:  # or a job would be ready briefly when its dependencies are removed
+        q.engine.remove_blockers(job)
     for jid in wanted:
         _cancel_id(q, jid, now)
     return wanted
